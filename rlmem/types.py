@@ -42,9 +42,10 @@ def broadcastable(flag: Tensor, x: Tensor) -> Tensor:
     return flag.view(*flag.shape, *[1] * (x.dim() - flag.dim()))
 
 
-STAGED, PINNED = 2**16, 2**28
-"""Bytes from which on, and up to which, a copy to a GPU begins in pinned memory: CUDA takes fewer at once, but waits
-for what is queued before it copies more from other memory."""
+STAGED = 2**16
+"""Up to so many bytes CUDA copies from ordinary memory without waiting."""
+PINNED = 2**28
+"""Above so many bytes, pinning costs too much memory; such a copy waits."""
 
 
 def to_device(values: np.ndarray, device: torch.device) -> Tensor:

@@ -3,6 +3,7 @@
 import ast
 import json
 import shutil
+import subprocess
 import sys
 
 import pytest
@@ -55,6 +56,35 @@ def test_peers_take_turns_and_one_that_fails_is_named(tmp_path, monkeypatch):
     slow = found["peers"]["slow"]
     assert 7900 < slow["cpu_us"] < 12000 and 1.5 < slow["cpu_least"] <= slow["cpu_ratio"] <= slow["cpu_most"] < 2.5
     assert slow["versions"]["python"] == "{}.{}.{}".format(*sys.version_info)
+
+
+def test_a_failure_of_rlmem_is_one_line_and_ends_what_was_started(tmp_path, monkeypatch, capsys):
+    shutil.copy(apart.FOLDER / "turns.py", tmp_path)
+    for name, then in {"rlmem": "raise ValueError('no more')", "slow": ""}.items():
+        (tmp_path / f"play_{name}.py").write_text(SPINS.format(steps=1, seconds=0, then=then))
+    monkeypatch.setattr(apart, "FOLDER", tmp_path)
+    monkeypatch.setattr(apart, "known", lambda: ({"slow": apart.Peer("slow", ("gru",))}, {}))
+    file, ended = tmp_path / "found.json", list[str]()
+    stop = apart.Contestant.stop
+    monkeypatch.setattr(apart.Contestant, "stop", lambda it: (stop(it), ended.append(it.peer.name)))
+    assert apart.main(["--memories", "gru", "--json", str(file)]) == 1
+    assert capsys.readouterr().err == "all, gru: not measured: rlmem beside them: ValueError: no more\n"
+    assert sorted(ended) == ["rlmem", "slow"]
+    found = json.loads(file.read_text())
+    assert found["cases"] == {} and list(found["not_measured"]) == ["all, gru"]
+
+
+def test_an_answer_that_takes_too_long_is_told_before_what_was_printed(tmp_path, monkeypatch):
+    monkeypatch.setattr(apart, "PATIENCE", 0.3)
+    it = apart.Contestant(apart.Peer("late", ("gru",)), "gru", ())
+    it.stop()  # before it was started
+    it.log = tmp_path / "stderr"
+    it.log.write_text("a warning\n")
+    sleeps = [sys.executable, "-c", "import time; time.sleep(60)"]
+    it.process = subprocess.Popen(sleeps, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    with pytest.raises(apart.NotMeasured, match=r"^no answer within 0.3 s; a warning$"):
+        it.answer()
+    assert it.process.wait(10)
 
 
 def test_what_cannot_be_installed_is_one_line(tmp_path, monkeypatch):

@@ -2,6 +2,8 @@
 its own; and what cannot be compiled is said."""
 
 import functools
+import gc
+import logging
 import subprocess
 import sys
 from copy import deepcopy
@@ -25,6 +27,7 @@ RUNS = {
     "dqn-tcn": ("memory=tcn", "memory.hidden_size=16", "algo=dqn"),  # a memory that is fused
     "sac-mlp": ("memory=mlp", "memory.hidden_size=16", "algo=sac", "env=pendulum_p"),
 }
+RUNS_IN_GRAPHS = RUNS | {"ppo-ffm": ("memory=ffm", "memory.hidden_size=16", "algo=ppo")}  # a step of many operators
 ON_POLICY = ("algo.num_minibatches=1", "algo.epochs=2", "algo.rollout_slots=64")
 OFF_POLICY = (
     "algo.batch_size=64",
@@ -61,9 +64,6 @@ def test_first_updates_are_those_of_a_run_without(in_tmp, name):
     for how in ("off", "inductor"):
         small_run(run_dir=how, base=overrides(name, how, 512))
     assert_same_curves(name, "inductor")
-
-
-RUNS_IN_GRAPHS = RUNS | {"ppo-ffm": ("memory=ffm", "memory.hidden_size=16", "algo=ppo")}  # a step of many operators
 
 
 @pytest.mark.gpu
@@ -105,8 +105,8 @@ def test_graphs_have_the_values_and_gradients_of_a_network_without(monkeypatch):
         torch.testing.assert_close(*losses)
         for p, q in zip(plain.parameters(), ours.parameters(), strict=True):
             torch.testing.assert_close(p.grad, q.grad)
-    (sizes,) = graphs.recorded.values()
-    assert len(sizes) == 1
+    ((known,),) = [methods.values() for methods in graphs.known.values()]
+    assert len(known.calls) == 1
     assert [line.removeprefix("compile=graphs: QHead.forward runs without a graph: ") for line in said] == [
         "torch records none because of cpu device",
         "it has those of 1 sizes of its inputs, and other sizes come",
@@ -125,8 +125,60 @@ def test_what_torch_cannot_trace_runs_without_a_graph(monkeypatch):
     for _ in range(5):
         assert torch.equal(ours(x), plain(x))
     (line,) = said
-    assert line.startswith("compile=graphs: QHead.forward runs without a graph: torch cannot trace it (")
+    assert line.startswith("compile=graphs: QHead.forward runs without a graph: torch cannot record it (")
     assert "no graphs today" in line
+
+
+def test_an_error_in_the_first_calls_of_a_size_is_told_and_a_later_one_raised(monkeypatch):
+    plain, said, calls = QHead(4, 3, HeadLayers((8,))), list[str](), list[int]()
+
+    def recorded(method):
+        def call(*args):
+            calls.append(len(args[1]))
+            if calls.count(5) == 2 or calls.count(2) == 4:  # rows: what fails when it is recorded, and later
+                raise RuntimeError("no memory\n\nand more")
+            return method(*args)
+
+        return call
+
+    monkeypatch.setattr(compiled, "_recorded", recorded)
+    ours = deepcopy(plain)
+    ours.compiler = Graphs(said.append)
+    for rows in (*[2] * 5, *[5] * 6):
+        x = torch.randn(rows, 4)
+        assert torch.equal(ours(x), plain(x))
+    assert calls == [2, 2, 2, 5, 5], "no graph after an error"
+    assert said == ["compile=graphs: QHead.forward runs without a graph: torch cannot record it (no memory)"]
+    with pytest.raises(RuntimeError, match="no memory"):
+        ours(torch.randn(2, 4))
+
+
+def test_what_is_known_of_a_module_ends_with_it_and_types_are_told_apart(monkeypatch):
+    monkeypatch.setattr(compiled, "_recorded", lambda method: method)
+    head, graphs = QHead(4, 3, HeadLayers((8,))), Graphs(print)
+    head.compiler = graphs
+    x = torch.randn(2, 4)
+    for given in (x, x.clone().requires_grad_()):
+        for _ in range(compiled.REPEATED):
+            head(given)
+    ((known,),) = [methods.values() for methods in graphs.known.values()]
+    assert len(known.calls) == 2
+    assert len({*compiled._sizes(x), *compiled._sizes(x.double())}) == 2
+    del head, known
+    gc.collect()
+    assert not len(graphs.known)
+
+
+def test_only_reasons_are_kept_from_the_log():
+    reasons = compiled._Reasons()
+    lines = [
+        "",
+        "CUDAGraph supports dynamic shapes by recording",
+        "skipping cudagraphs due to skipping cudagraphs due to mutated inputs (1 of them)",
+    ]
+    records = [logging.LogRecord("torch", logging.WARNING, "", 0, line, (), None) for line in lines]
+    assert [reasons.filter(record) for record in records] == [True, True, False]
+    assert reasons.reasons == ["mutated inputs"]
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,11 @@ class Setting:
         """How long a rate is measured."""
         return 0.2 if self.dry else 6.0
 
+    @property
+    def graphs(self) -> bool:
+        """Whether `compile=graphs` is measured: it is refused without a GPU."""
+        return self.device.type == "cuda"
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -272,8 +277,8 @@ def rates(setting: Setting, cases: dict[str, tuple[str, ...]]) -> Numbers:
     for name, overrides in cases.items():
         for num_envs in (4,) if setting.dry else (64, 1024, 4096):
             for how, more in (("", ()), (GRAPHED, (GRAPHS,))):
-                if more and setting.device.type != "cuda":
-                    continue  # refused there
+                if more and not setting.graphs:
+                    continue
                 case = f"{name}, {num_envs} environments{how}"
                 try:
                     found[case] = rate(setting, *overrides, f"env.num_envs={num_envs}", *more)

@@ -73,7 +73,7 @@ class Peer:
     requires: tuple[str, ...] = ()
     git: str = ""
     commit: str = ""
-    game: str = "RepeatPreviousEasy of popgym"
+    game: str = "RepeatPreviousEasy of popgym, its environments stepped one after another"
     ours: tuple[str, ...] = ()
     differs: str = ""
 
@@ -124,6 +124,8 @@ class Contestant:
 
     versions: of what is installed there
     spent: what each iteration took, a line of `turns.py` each
+    process: None until it is started
+    late: whether it was ended because an answer took too long
     """
 
     peer: Peer
@@ -131,6 +133,8 @@ class Contestant:
     ours: tuple[str, ...]
     versions: dict[str, str] = field(default_factory=dict)
     spent: list[dict[str, float]] = field(default_factory=list)
+    process: subprocess.Popen[str] | None = field(default=None, init=False)
+    late: bool = field(default=False, init=False)
 
     def start(self, cache: Path, setting: dict[str, Any], scratch: str) -> None:
         """Raises NotMeasured."""
@@ -148,25 +152,32 @@ class Contestant:
 
     def turn(self) -> None:
         """Let it do an iteration. Raises NotMeasured."""
+        assert self.process is not None
         assert self.process.stdin is not None
         with suppress(OSError):  # it has ended; its log says why
             print(file=self.process.stdin, flush=True)
         self.spent.append(self.answer())
 
     def answer(self) -> dict[str, Any]:
+        assert self.process is not None
         assert self.process.stdout is not None
-        timer = Timer(PATIENCE, self.stop)
+        timer = Timer(PATIENCE, self.give_up)
         timer.start()
         line = self.process.stdout.readline()
         timer.cancel()
         if not line:
-            said = [text for text in self.log.read_text(errors="replace").splitlines() if text.strip()]
-            raise NotMeasured(said[-1].strip()[:300] if said else f"no answer within {PATIENCE:.0f} s")
+            said = [text.strip() for text in self.log.read_text(errors="replace").splitlines() if text.strip()]
+            why = [f"no answer within {PATIENCE:g} s"] if self.late else []
+            raise NotMeasured("; ".join([*why, *said[-1:]])[:300] or "it ended and said nothing")
         return dict(json.loads(line))
+
+    def give_up(self) -> None:
+        self.late = True
+        self.stop()
 
     def stop(self) -> None:
         """End it, with all that it started."""
-        if self.process.returncode is None:
+        if self.process and self.process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
@@ -202,7 +213,8 @@ def compare(
 ) -> dict[str, Any]:
     """The numbers of rlmem and of the peers that have this memory; the reason of one that fails is added to `failed`.
 
-    rlmem takes part once for each of the peers' `ours`, so that all measure beside an equal training.
+    rlmem takes part once for each of the peers' `ours`, so that all measure beside an equal training. Raises
+    NotMeasured if rlmem fails.
     """
     peers = [peer for peer in peers if memory in peer.memories]
     rlmem = Peer("rlmem", (memory,))
@@ -218,11 +230,11 @@ def compare(
                     failed[f"{name}, {memory}"] = str(error)
                     del theirs[name]
 
+        for it in (*ours.values(), *theirs.values()):
+            stack.callback(it.stop)
         for it in ours.values():
             it.start(cache, setting, scratch)
-            stack.callback(it.stop)
         for name, it in list(theirs.items()):
-            stack.callback(lambda it=it: hasattr(it, "process") and it.stop())
             attempt(name, it.start, cache, setting, scratch)
         for _ in range(WARM_UP + rounds):
             for mine in ours.values():
@@ -287,8 +299,12 @@ def main(arguments: list[str] | None = None) -> int:
     result |= {"peers": {it.name: asdict(it) for it in asked}, "cases": {}, "not_measured": others | failed}
     for memory in [] if options.install else options.memories:
         print(f"{memory}: {WARM_UP + options.rounds} iterations each", flush=True)
-        case = compare(asked, memory, options.rounds, result["setting"], options.cache, failed)
-        result["cases"][memory] = case
+        case: dict[str, Any] = {"rlmem": [], "peers": {}}
+        try:
+            case = compare(asked, memory, options.rounds, result["setting"], options.cache, failed)
+            result["cases"][memory] = case
+        except NotMeasured as error:
+            failed[f"all, {memory}"] = f"rlmem beside them: {error}"
         result["not_measured"] |= failed
         for mine in case["rlmem"]:
             print(f"{' '.join(('rlmem', *mine['ours']))}: {mine['cpu_us']:.0f} us a step")

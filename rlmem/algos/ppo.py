@@ -71,7 +71,8 @@ class PPO(OnPolicy):
     def setup(self, agent: ActorCritic, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
         super().setup(agent, generator, on_nan)
         self.scale = self.reward_scale
-        self.compiler = getattr(agent, "compiler", None)  # of `_constant_losses`
+        compiler = getattr(agent, "compiler", None)
+        self.compiler = compiler if compiler is not None and compiler.losses else None  # of `_compiled_losses`
 
     def learnt(self) -> dict[str, Any]:
         """The scale of rewards if it was chosen: the critic depends on it."""
@@ -148,19 +149,19 @@ class PPO(OnPolicy):
         if self.agent.trunks.stateless:
             batch = batch.acted()
         actor, critic = self.agent.trunks.read(batch)
-        compute = self._constant_losses if self.constant_losses else self._losses
+        compute = self._compiled_losses if self.can_record else self._losses
         loss, metrics = compute(actor, critic, batch, clip)
         grad_norm = self.step(loss)
         values = torch.stack([*metrics.values(), grad_norm])  # copies: the next replay of a graph writes over them
         return dict(zip((*metrics, "grad_norm"), values.unbind(), strict=True))
 
     @property
-    def constant_losses(self) -> bool:
-        """Whether the losses are the same function of a batch in all updates, and of no other process's."""
+    def can_record(self) -> bool:
+        """Whether no coefficient changes from update to update, and no other process takes part in the means."""
         return alone() and not (self.anneal_clip or self.kl_coef)
 
     @compilable
-    def _constant_losses(
+    def _compiled_losses(
         self, actor: Tensor, critic: Tensor, batch: Batch, clip: float
     ) -> tuple[Tensor, dict[str, Tensor]]:
         return self._losses(actor, critic, batch, clip)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cache, wraps
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
+from torch.utils.weak import WeakIdKeyDictionary
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,12 +24,16 @@ BACKEND = "cudagraphs"
 """torch's compiler that records CUDA graphs of a method's operators and of their gradient, and fuses nothing."""
 MOST_COMPILED = 64
 """Forms of a compiled method, by the kinds of its inputs, above which torch would silently go on without compiling."""
+MOST_TRACED = 1024
+"""Forms of a method that torch traces for graphs: so many that what bounds them is `MOST_SIZES` of each module."""
 MOST_SIZES = 8
 """Sizes of the inputs of one method of one module, for which graphs are recorded."""
 REPEATED = 3
 """How often a size must have come before a graph is recorded for it: the sizes of some batches never come back."""
+WARM_UP = 2
+"""Calls of a size until it has a graph: torch runs the first, records the second, and replays the third."""
 MOST_REMEMBERED = 10_000
-"""Sizes without a graph that are counted."""
+"""Sizes of the inputs of one method of one module that are counted while they have no graph."""
 
 
 class Compiler(ABC):
@@ -35,6 +41,8 @@ class Compiler(ABC):
 
     whole_steps: ClassVar[bool]
     """Whether to compile the steps of all memories, not only of those that are `fusible`."""
+    losses: ClassVar[bool]
+    """Whether to compile losses, too."""
 
     @abstractmethod
     def call(self, method: Callable[..., R], module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
@@ -56,6 +64,7 @@ class Inductor(Compiler):
     """
 
     whole_steps = False
+    losses = False
 
     def call(self, method: Callable[..., R], module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         return cast(R, _fused(method)(module, *args, **kwargs))
@@ -64,70 +73,80 @@ class Inductor(Compiler):
 class Graphs(Compiler):
     """Records CUDA graphs, each for one size of its inputs, and replays them.
 
-    A graph launches all kernels of a method at once. They are those of a run without graphs, so numbers stay the same
-    but for the order in which some gradients are summed. A size gets a graph when it has come `REPEATED` times, and a
-    method of a module gets at most `MOST_SIZES` of them: whatever else comes runs as without, and `say` is told.
+    A graph launches all kernels of a method at once: those of the operators that torch traces, which are not always
+    those of a run without. Engines of scans that torch cannot trace, such as `triton`, give way to `chunked`, FFM's
+    fused step gives way to plain operators, and what is `derived` from weights is computed in every replay. Numbers
+    stay the same within rounding. A size gets a graph when it has come `REPEATED` times, and a method of a module gets
+    at most `MOST_SIZES` of them: whatever else comes runs as without, and `say` is told.
+
+    An error in the first calls of a size is told, too, and the method is run as without. Torch may have run a part of
+    it before, up to where it divides the code, and that is run again: nothing has been changed by it, as a forward
+    only reads, but random numbers are drawn anew. Errors of later calls are raised, and so are those of a backward,
+    which is recorded when the gradient is taken.
 
     say: takes a line for the user
     """
 
     whole_steps = True
+    losses = True
 
     def __init__(self, say: Callable[[str], None]):
         self.say = say
-        self.seen = Counter[Any]()
-        self.recorded: dict[Any, set[Any]] = {}
+        self.known: MutableMapping[Any, dict[Callable[..., Any], _Known]] = WeakIdKeyDictionary()
         self.told: set[str] = set()
 
     def prepare(self) -> None:
         super().prepare()
         config = torch._dynamo.config
-        config.recompile_limit = config.accumulated_recompile_limit = 1024  # `MOST_SIZES` is the bound
+        config.recompile_limit = config.accumulated_recompile_limit = MOST_TRACED
         if hasattr(config, "allow_rnn"):  # weights of torch's own cells are read; their kernels are not called
             config.allow_rnn = True
 
     def call(self, method: Callable[..., R], module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
-        owner, size = (method, id(module)), (torch.is_grad_enabled(), *_sizes((args, kwargs)))
-        recorded = self.recorded.setdefault(owner, set())
-        if size not in recorded and not self._is_due(owner, size, method.__qualname__):
+        name, known = method.__qualname__, self.known.setdefault(module, {}).setdefault(method, _Known())
+        size = torch.is_grad_enabled(), *_sizes((args, kwargs))
+        if size not in known.calls and not self._is_due(known, size, name):
             return method(module, *args, **kwargs)
         try:
-            with self._skips(method.__qualname__):
+            with self._tells_skips(name):
                 made = _recorded(method)(module, *args, **kwargs)
-            recorded.add(size)
-        except torch._dynamo.exc.TorchDynamoException as error:  # nothing has been computed yet
-            self.recorded[owner] = _Nothing()
+        except Exception as error:
+            if known.calls[size] >= WARM_UP:
+                raise
+            del known.calls[size]
+            known.failed = True
             why = " ".join(str(error).strip().partition("\n\n")[0].split())
-            self._tell(method.__qualname__, f"torch cannot trace it ({why})")
+            self._tell(name, f"torch cannot record it ({why or type(error).__name__})")
             return method(module, *args, **kwargs)
+        known.calls[size] += 1
         # The next replay writes over what graphs return, which without a gradient may be kept for longer.
         return made if torch.is_grad_enabled() else cast(R, tree_map_only(Tensor, Tensor.clone, made))
 
-    def _is_due(self, owner: Any, size: Any, name: str) -> bool:
+    def _is_due(self, known: _Known, size: Any, name: str) -> bool:
         """Whether a size without a graph is to get one."""
-        if len(self.seen) > MOST_REMEMBERED:
-            self.seen.clear()
-        self.seen[owner, size] += 1
-        if self.seen[owner, size] < REPEATED or isinstance(self.recorded[owner], _Nothing):
+        if len(known.seen) > MOST_REMEMBERED:
+            known.seen.clear()
+        known.seen[size] += 1
+        if known.seen[size] < REPEATED or known.failed:
             return False
-        if len(self.recorded[owner]) < MOST_SIZES:
+        if len(known.calls) < MOST_SIZES:
             return True
         self._tell(name, f"it has those of {MOST_SIZES} sizes of its inputs, and other sizes come")
         return False
 
     @contextmanager
-    def _skips(self, name: str) -> Iterator[None]:
+    def _tells_skips(self, name: str) -> Iterator[None]:
         """Tell the user why torch records no graph, if it does not."""
         from torch._inductor.cudagraph_utils import cudagraphs_log as log
 
-        found = _Kept()
+        found = _Reasons()
         log.addFilter(found)
         try:
             yield
         finally:
             log.removeFilter(found)
-        for why in found.reasons:
-            self._tell(name, f"torch records none because of {why}")
+            for why in found.reasons:
+                self._tell(name, f"torch records none because of {why}")
 
     def _tell(self, name: str, why: str) -> None:
         line = f"compile=graphs: {name} runs without a graph: {why}"
@@ -136,20 +155,34 @@ class Graphs(Compiler):
             self.say(line)
 
 
-class _Nothing(set[Any]):
-    """The sizes with graphs of a method that torch cannot trace."""
+@dataclass
+class _Known:
+    """What is known of one method of one module.
+
+    seen: how often sizes of its inputs came before they had a graph
+    calls: how often it was called in compiled form, by the sizes that have a graph
+    failed: whether torch could not record a size, so that no other size gets a graph
+    """
+
+    seen: Counter[Any] = field(default_factory=Counter)
+    calls: Counter[Any] = field(default_factory=Counter)
+    failed: bool = False
 
 
-class _Kept(logging.Filter):
-    """Keeps the reasons that torch logs, each with a stack of calls, and prints nothing of them."""
+class _Reasons(logging.Filter):
+    """Keeps the reasons why torch records no graph, which it logs with a stack of calls, and prints nothing of them."""
+
+    BEGINNING = "skipping cudagraphs due to "
 
     def __init__(self) -> None:
         super().__init__()
         self.reasons: list[str] = []
 
     def filter(self, record: logging.LogRecord) -> bool:
-        line = record.getMessage().strip().splitlines()[0]
-        self.reasons.append(line.split("due to ")[-1].split(". Found from")[0].split(" (")[0])
+        line = record.getMessage().strip().partition("\n")[0]
+        if not line.startswith(self.BEGINNING):
+            return True
+        self.reasons.append(line.rpartition(self.BEGINNING)[2].partition(". Found from")[0].partition(" (")[0])
         return False
 
 
@@ -177,9 +210,10 @@ def _recorded(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _sizes(value: Any) -> Iterator[Any]:
-    """The sizes of the tensors in an argument, and the numbers and flags that a graph would hold as constants."""
+    """The sizes of the tensors in an argument, with their types and whether they have gradients, and the numbers and
+    flags that a graph would hold as constants."""
     if isinstance(value, Tensor):
-        yield tuple(value.shape)
+        yield tuple(value.shape), value.dtype, value.requires_grad
     elif isinstance(value, dict):
         for part in value.values():
             yield from _sizes(part)
