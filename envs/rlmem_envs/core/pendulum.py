@@ -32,17 +32,17 @@ VELOCITY_TORQUES = np.array([2.1, -0.7, 0.4, 1.3, 0.4, 1.3, 1.9, 1.3, 0.7, 0.1, 
 class PendulumBase(BatchedEnv):
     """Gymnasium's Pendulum-v1: state (angle, speed) in float64, angle 0 upright and counted to the left.
 
-    Cost of a step, before it: angle^2 + 0.1 speed^2 + 0.001 torque^2, angle from -pi to pi. Truncates after `steps`
-    steps, never terminates.
+    Cost of a step, before it: angle^2 + 0.1 speed^2 + 0.001 torque^2, angle from -pi to pi. Truncates after
+    `most_steps` steps, never terminates.
 
     sight: the part of (cos angle, sin angle, speed) that is shown
-    steps: of every episode
+    most_steps: of every episode
     """
 
     metadata = {**BatchedEnv.metadata, "render_fps": 20}
 
-    def __init__(self, num_envs: int, sight: Sight, steps: int, params: Mapping[str, Any], **kwargs: Any):
-        self._sight, self._shown, self._steps = sight, SHOWN[sight], steps
+    def __init__(self, num_envs: int, sight: Sight, most_steps: int, params: Mapping[str, Any], **kwargs: Any):
+        self._sight, self._shown, self._steps = sight, SHOWN[sight], most_steps
         bound = np.array([1.0, 1.0, MAX_SPEED], np.float32)[self._shown]
         torque = Box(-MAX_TORQUE, MAX_TORQUE, (1,), np.float32)
         full = Box(-np.inf, np.inf, (4,), np.float32)  # cos, sin, speed and the share of steps taken

@@ -31,7 +31,7 @@ class PartlySeen(BatchedEnv):
         **kwargs: Any,
     ):
         params = {"observe": observe, "horizon": horizon}
-        more = {"sight": observe, "steps": horizon, "params": params, "privileged": privileged}
+        more = {"sight": observe, "most_steps": horizon, "params": params, "privileged": privileged}
         super().__init__(num_envs=num_envs, **more, **kwargs)
 
     def seen_slots(self) -> list[int]:
