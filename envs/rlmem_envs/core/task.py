@@ -138,10 +138,14 @@ class Task(VectorEnv):
     def demand(self) -> NDArray[np.bool_] | None:
         """The memory demand: whether the best action at slot t depends on the observation at slot i, [T, T] by t and i.
 
-        None: nobody has written it down, or it is not the same in all episodes.
+        T are the most steps of an episode, at most max_episode_steps. None: nobody has written it down, it is not the
+        same in all episodes, or this is a twin, which shows everything at every slot.
         """
-        demand = self._demand()
-        return None if demand is None else demand.matrix(self.episode_steps()[1])
+        demand = None if self._twin else self._demand()
+        if demand is None:
+            return None
+        steps, most = self.episode_steps()[1], self.max_episode_steps
+        return demand.matrix(steps if most is None else min(steps, most))
 
     def horizons(self) -> Horizons | None:
         """The correlation horizons of the task as it is set up; None: nobody knows."""
