@@ -45,8 +45,8 @@ class Task(VectorEnv):
     - `text(i)`, `picture(i)` and `keys`, for whoever looks on or plays
 
     `BatchedEnv` has for it: `draws`, the random numbers; `t`, the steps of the episodes; `_all`, the indices of all
-    environments; `_present()`, the index of the present rows of arrays [T, N, ...]; and `_or_given`, through which facts
-    that are drawn at every step pass.
+    environments; `_present()`, the index of the present rows of arrays [T, N, ...]; and `_or_given()`, through which
+    facts that are drawn at every step pass.
 
     Array attributes without a leading underscore are the state of the episodes: they are saved and restored.
     Whatever is constant, or follows from the state, begins with an underscore.
