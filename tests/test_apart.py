@@ -59,6 +59,7 @@ def test_peers_take_turns_and_one_that_fails_is_named(tmp_path, monkeypatch):
 
 def test_what_cannot_be_installed_is_one_line(tmp_path, monkeypatch):
     peer = apart.Peer("nowhere", ("gru",), ("torch==0",), git=str(tmp_path / "none"), commit="0" * 40)
+    monkeypatch.setenv("LC_ALL", "C")  # the words of git
     with pytest.raises(apart.NotMeasured, match=r"^git clone .* failed: fatal: repository '.*' does not exist$"):
         peer.install(tmp_path)
     assert not peer.folder(tmp_path).exists()
