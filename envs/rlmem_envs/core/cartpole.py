@@ -52,6 +52,8 @@ class CartPoleBase(BatchedEnv):
 
     metadata = {**BatchedEnv.metadata, "render_fps": 50}
     keys = {"a": 0, "d": 1}
+    _size: ClassVar[int] = 4
+    """How many numbers the physical state has."""
     _shares: ClassVar[bool] = False
     """Whether the reward of a step is 1/most_steps, so that the longest episode returns 1."""
 
@@ -59,7 +61,7 @@ class CartPoleBase(BatchedEnv):
         self._sight, self._shown, self._steps = sight, SHOWN[sight], most_steps
         self._pay = 1 / most_steps if self._shares else 1.0
         bound = np.array([2 * X_LIMIT, np.inf, 2 * ANGLE_LIMIT, np.inf], np.float32)[self._shown]
-        full = Box(-np.inf, np.inf, (5,), np.float32)  # x, x', angle, angle' and the share of steps taken
+        full = Box(-np.inf, np.inf, (self._size + 1,), np.float32)  # x, x', angle, angle' and the share of steps taken
         seen = Box(-bound, bound, dtype=np.float32)
         super().__init__(num_envs, seen, Discrete(2), params, full_space=full, **kwargs)
         self.body = np.zeros((4, num_envs))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from gymnasium import Space
 from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
@@ -85,6 +86,8 @@ class Task(VectorEnv):
     params: dict[str, Any]
     """The parameters of the rules, as the constructor takes them."""
     max_episode_steps: int | None
+    _space: Space
+    """The space of `_observe`."""
     _full_space: Box | None
     """The space of `_full_state`; None: there is none."""
     _twin: bool
