@@ -219,11 +219,13 @@ def test_the_null_is_the_agent_as_it_was_made_and_reads_what_the_trained_one_rea
     assert all(torch.equal(a, b) for a, b in zip(null.parameters(), again.parameters(), strict=True))
 
 
-def test_the_demand_of_a_wrapped_game_is_not_known(runs):
+def test_the_demand_is_not_known_of_a_wrapped_game_and_nothing_where_all_is_seen(runs):
     run = load_run(runs["cue"])
     run.config = replace(run.config, values=run.config.values | {"wrapper": {"delay": {}}})
     with pytest.raises(UserError, match=r"wrapper=delay: changes what is seen when"):
         demand.measure(run)
+    with pytest.raises(UserError, match=r"shows all that the best actions depend on, so that nothing need be recalled"):
+        demand.measure(load_run(runs["full"]))
 
 
 def test_shares_by_age_count_back_from_the_last_acted_slot():

@@ -89,6 +89,7 @@ def test_an_answer_that_takes_too_long_is_told_before_what_was_printed(tmp_path,
 
 def test_what_cannot_be_installed_is_one_line(tmp_path, monkeypatch):
     peer = apart.Peer("nowhere", ("gru",), ("torch==0",), git=str(tmp_path / "none"), commit="0" * 40)
+    monkeypatch.setenv("LC_ALL", "C")  # the words of git
     with pytest.raises(apart.NotMeasured, match=r"^git clone .* failed: fatal: repository '.*' does not exist$"):
         peer.install(tmp_path)
     assert not peer.folder(tmp_path).exists()

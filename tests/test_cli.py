@@ -138,6 +138,36 @@ def test_list_shows_what_is_named(capsys):
     assert "shm/figure2: " in (text := capsys.readouterr().out) and "shm/figure1" not in text
 
 
+@pytest.mark.parametrize(
+    ("named", "expected", "other"),
+    [
+        (["env", "repeat_first"], "repeat_first", "two_step_cue"),
+        (["metric", "time/env", "time/cpu"], "time/cpu", "time/elapsed"),
+        (["claim", "shm"], "shm/figure2", "ffm/figure3"),
+        (["experiment", "shm"], "shm/figure2", "ffm/figure3"),
+    ],
+)
+def test_list_shows_what_is_named_in_every_form(capsys, named, expected, other):
+    """As text, as JSON (a list by its group, but experiments or claims alone are the list) and as Markdown."""
+    of_papers = named[0] in ("experiment", "claim")
+    for form in ([], ["--json"], ["--markdown"]):
+        status = main(["list", *named, *form])
+        out, error = capsys.readouterr()
+        if form == ["--markdown"] and not of_papers:
+            assert status == 2 and "is for claims or experiments alone" in error
+            continue
+        assert status == 0 and expected in out and other not in out
+        if form == ["--json"]:
+            assert of_papers == isinstance(json.loads(out), list)
+    assert main(["list", *named, "memory", "gru", "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)) == [named[0], "memory"]
+
+
+def test_a_name_without_its_group_is_shown_with_it(capsys):
+    assert main(["list", "gru"]) == 2
+    assert "gru: no such group" in (error := capsys.readouterr().err) and "e.g. rlmem list memory gru" in error
+
+
 def test_list_as_json(capsys):
     assert main(["list", "memory", "--json"]) == 0
     (group,) = json.loads(capsys.readouterr().out).items()

@@ -213,3 +213,12 @@ def test_text_shows_what_is_seen_and_a_picture_shows_everything(task):
 def test_a_wrong_parameter_is_named(task, params, message):
     with pytest.raises(ValueError, match=message):
         make(task, 2, **params)
+
+
+@pytest.mark.parametrize("task", ["CartPole", "Pendulum", "PositionOnlyCartPole", "PositionOnlyPendulum"])
+def test_what_the_rules_pass_to_their_physics_is_no_parameter(task):
+    for name, value in (("pay", 2.0), ("sight", "full"), ("most_steps", 9)):
+        with pytest.raises(TypeError):
+            make(task, 1, **{name: value})
+    with pytest.raises(TypeError, match=r"no parameter `pay`; it has: (?!.*\b(sight|most_steps|params)\b)"):
+        make(task, 1, pay=2.0)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from rlmem_envs.core.known import Demand
 from rlmem_envs.languages.tables import TABLES
 from rlmem_envs.registration import TASKS, make, task_class
 
@@ -41,6 +42,14 @@ ALSO = {
 }
 PAIRS = 600
 FIRST = "env=repeat_first"
+
+
+DEMANDS = {
+    "RepeatFirst": {},
+    "RepeatPrevious": {"k": 5},
+    "TwoStepCue": {"delay": 7},
+    "MemoryDemand": {"lags": [0, 2, 7], "rewrites": 4},
+}
 
 
 def with_one_change(task, facts, rng):
@@ -166,3 +175,24 @@ def test_a_run_says_what_its_rows_hold(options, said):
     lines = plan(load(["total_steps=5000", "memory.hidden_size=8", *options])).splitlines()
     told = [line.removeprefix("  recall    ") for line in lines if line.startswith("  recall ")]
     assert told == [] if said is None else len(told) == 1 and told[0].endswith(said)
+
+
+@pytest.mark.parametrize("task", DEMANDS)
+def test_demand_and_horizons_agree(task):
+    """Of the game, cut short, and as its twin, of which nothing is demanded."""
+    whole = make(task, 1, **DEMANDS[task]).demand()
+    for most in (None, 3, 5, 8, 10_000):
+        env = make(task, 1, max_episode_steps=most, **DEMANDS[task])
+        told = env.demand()
+        assert len(told) == min(len(whole), most or len(whole))
+        assert np.array_equal(told, whole[: len(told), : len(told)])
+        t, i = np.nonzero(told)
+        back = (t - i)[t > i]
+        assert env.horizons() == ((back.min(), back.max()) if len(back) else (0, 0)), most
+    twin = make(task, 1, observe="full", **DEMANDS[task])
+    assert twin.demand() is None and twin.horizons() == (0, 0)
+
+
+def test_a_demand_from_before_the_episode_is_an_error():
+    with pytest.raises(AssertionError, match="before the episode"):
+        Demand(slot=np.arange(4), back=np.array([2])).matrix(4)

@@ -62,8 +62,8 @@ def test_mistakes_of_play_are_one_line(capsys):
         (["eval", "run", "video=maybe"], "expected true or false"),
     ):
         assert main(arguments) == 2
-        error = capsys.readouterr().err
-        assert words in error and error.count("\n") == 1
+        out, error = capsys.readouterr()
+        assert words in error and error.count("\n") == 1 and not out
 
 
 def test_evaluation_films_a_greedy_episode(in_tmp, capsys):

@@ -5,8 +5,6 @@ It has imported what is needed, and has run nothing yet. A server that it would 
 
 import os
 import runpy
-import signal
-import socket
 import subprocess
 import sys
 
@@ -15,15 +13,6 @@ from rlmem.system import forked
 sys.path[0] = os.getcwd()
 del sys.argv[0]
 if forked.AVAILABLE:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    if os.fork() == 0:
-        ours.close()
-        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with open(os.devnull, "r+b") as null:
-            for number in range(3):
-                os.dup2(null.fileno(), number)
-        forked._become(*forked._serve(theirs, interrupt))
-    theirs.close()
-    forked._server = ours
+    forked.serve_as_copy()
     subprocess.Popen = forked.Popen
 runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -41,6 +41,9 @@ def play(
     gif: where to write an animation of all frames; players other than `keys` then print nothing
     """
     choose, help = _player(env, player, np.random.default_rng(seed))
+    if player in ("oracle", "memoryless"):  # a task may have none, which is said before anything is shown
+        env.reset(seed=seed)
+        _asked(env, player, np.random.default_rng(seed))
     per_second, terminal = float(env.metadata.get("render_fps", 5)), sys.stdout.isatty()
     pause = 1 / per_second if terminal and player != "keys" else 0.0
     frames: list[Frame] = []
@@ -98,15 +101,16 @@ def _player(env: VectorEnv, player: PlayerName, rng: np.random.Generator) -> tup
     name = type(task).__name__
     if not hasattr(task, player):
         raise UserError(f"--player {player}: {name} has no such player; accepted: keys, random")
-    chosen: Any = getattr(task, player)
+    return lambda obs: _asked(env, player, rng)[0], ""
 
-    def act(obs: Any) -> Any:
-        actions = chosen() if player == "oracle" else chosen(rng)
-        if actions is None:
-            raise UserError(f"--player {player}: {name} has none; accepted: keys, random")
-        return actions[0]
 
-    return act, ""
+def _asked(env: VectorEnv, player: PlayerName, rng: np.random.Generator) -> Any:
+    """The actions [1, ...] of the oracle or the memoryless player. Raises UserError if the task knows none."""
+    task: Any = env.unwrapped
+    actions = task.oracle() if player == "oracle" else task.memoryless(rng)
+    if actions is None:
+        raise UserError(f"--player {player}: {type(task).__name__} has none; accepted: keys, random")
+    return actions
 
 
 def _mask(space: gym.Space, obs: Any) -> Any:

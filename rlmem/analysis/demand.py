@@ -79,10 +79,14 @@ def demand_of(run: LoadedRun) -> NDArray[np.bool_]:
         what = "changes what is seen when, and with it the demand"
         raise UserError(f"analyze demand: wrapper={','.join(wrappers)}: {what}; expected a run without wrappers")
     with closing(run.environment(1)) as env:
-        told: NDArray[np.bool_] | None = env.unwrapped.demand() if hasattr(env.unwrapped, "demand") else None
+        task: Any = env.unwrapped
+        told: NDArray[np.bool_] | None = task.demand() if hasattr(task, "demand") else None
+        horizons = task.horizons() if hasattr(task, "horizons") else None
     if told is not None:
         return told
     name, what = run.config.choices["env"], "does not tell its memory demand (an environment does by `demand()`)"
+    if horizons == (0, 0):
+        what = "shows all that the best actions depend on, so that nothing need be recalled"
     raise UserError(sentence(f"analyze demand: env={name}", what, example="a run with env=repeat_previous"))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from rlmem.commands.toolkit import Arguments, Parser, stdout_to_stderr
 from rlmem.config.messages import mistake, nearest, shell
+from rlmem.errors import UserError
 from rlmem.system.strictjson import dumps
 
 PARSER = Parser(
@@ -19,11 +20,14 @@ PARSER = Parser(
     "experiment shm ffm/table4    the items of one paper, and one of another",
     "experiment --markdown    budget, verdict, runs and commit of every item as a table",
     "claim --markdown     what the papers say, clause by clause, and what tests it",
+    "claim ffm            the same of one paper",
     "metric               what the names in metrics.jsonl mean",
 )
-what = "a group, experiment, claim or metric, then names in it if not all; also hydra.searchpath=[file://FOLDER]"
+what = "a group, experiment, claim (its names are papers) or metric, then names in it if not all"
+what += "; also hydra.searchpath=[file://FOLDER]"
+as_json = "print JSON: a list for each group, by its name; of experiments or of claims alone, the list itself"
 PARSER.add_argument("what", nargs="*", metavar="GROUP", help=what)
-PARSER.add_argument("--json", action="store_true", help="print JSON")
+PARSER.add_argument("--json", action="store_true", help=as_json)
 PARSER.add_argument("--markdown", action="store_true", help="print claims, or how experiments stand, as Markdown")
 
 Groups = Mapping[str, Mapping[str, str]]
@@ -36,13 +40,14 @@ def run(args: Arguments) -> None:
     lines = [text for text in args.what if text.startswith("hydra.searchpath=")]
     groups = catalog(lines)
     asked = _asked([text for text in args.what if text not in lines], groups)
-    if args.markdown and (list(asked) not in (["claim"], ["experiment"]) or args.json):
+    of_papers = list(asked) in (["claim"], ["experiment"])
+    if args.markdown and (args.json or not of_papers):
         what = "is for claims or experiments alone, and without --json"
         raise mistake("--markdown", what, example="rlmem list claim --markdown")
     if args.json:
         found = {group: _data(group, names, lines, groups) for group, names in asked.items()}
         found = found or {group: _options(options) for group, options in groups.items()}
-        print(dumps(next(iter(found.values())) if list(asked) in (["claim"], ["experiment"]) else found, indent=2))
+        print(dumps(next(iter(found.values())) if of_papers else found, indent=2))
     elif asked:
         print("\n\n".join(_text(group, names, lines, groups, args.markdown) for group, names in asked.items()))
     else:
@@ -51,27 +56,41 @@ def run(args: Arguments) -> None:
 
 def _asked(words: Iterable[str], groups: Groups) -> dict[str, list[str]]:
     """Group -> the names in it that are asked for; []: all of them. Raises UserError for a word that is neither."""
-    known, found = list(dict.fromkeys([*groups, "experiment", "claim", "metric"])), dict[str, list[str]]()
-    group, names = "", list[str]()
+    known = list(dict.fromkeys([*groups, "experiment", "claim", "metric"]))
+    found: dict[str, list[str]] = {}
+    group, names = "", list[str]()  # the group that words are names in, so far
     for word in words:
         if word in names:
             found[group].append(word)
         elif word in known:
             group, names = word, _names(word, groups)
             found.setdefault(group, [])
-        elif not found:
-            home = next((group for group, options in groups.items() if word in options), None)
-            example = f"rlmem list {shell(home, word)}" if home else "rlmem list memory"
-            raise mistake(word, "no such group", near=nearest(word, known), accepted=known, example=example)
+        elif group:
+            raise _no_name(word, group, names, known)
         else:
-            what, near = f"nothing of that name in {group}, and no group", nearest(word, [*names, *known])
-            short = [name for name in names if "/" not in name] if group != "metric" else ()
-            raise mistake(word, what, near=near, accepted=short, example=f"rlmem list {shell(group)}")
+            raise _no_group(word, groups, known)
     return found
 
 
+def _no_name(word: str, group: str, names: Sequence[str], known: Sequence[str]) -> UserError:
+    what, near = f"nothing of that name in {group}, and no group", nearest(word, [*names, *known])
+    short = [name for name in names if "/" not in name] if group != "metric" else ()
+    return mistake(word, what, near=near, accepted=short, example=f"rlmem list {shell(group)}")
+
+
+def _no_group(word: str, groups: Groups, known: Sequence[str]) -> UserError:
+    """The example is the group in which the word is a name, if there is one."""
+    home = next((group for group, options in groups.items() if word in options), None)
+    example = f"rlmem list {shell(home, word)}" if home else "rlmem list memory"
+    return mistake(word, "no such group", near=nearest(word, known), accepted=known, example=example)
+
+
 def _names(group: str, groups: Groups) -> list[str]:
-    """What may be named in a group; of the experiments also the papers, for all of their items."""
+    """What may be named in a group: of the experiments also the papers, for all of their items; of the claims these."""
+    if group == "claim":
+        from rlmem.reproduction.claims import papers
+
+        return list(papers())
     if group == "experiment":
         from rlmem.reproduction.catalog import names
 
@@ -102,7 +121,7 @@ def _data(group: str, names: Sequence[str], lines: Sequence[str], groups: Groups
     if group == "claim":
         from rlmem.reproduction.claims import table
 
-        found = table()
+        found = table(names)
         return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
     if group == "metric":
         from rlmem.record.metrics import METRICS
@@ -129,6 +148,7 @@ def _text(group: str, names: Sequence[str], lines: Sequence[str], groups: Groups
     if group == "claim":
         from rlmem.reproduction.claims import table
 
-        return table().markdown() if markdown else table().text()
+        found = table(names)
+        return found.markdown() if markdown else found.text()
     told = {one["name"]: one["description"] for one in _data(group, names, lines, groups)}
     return columns(told) if group == "metric" else as_text({group: told})

@@ -1,7 +1,7 @@
 """What the papers claim: their tables and figures, the items that reproduce them, and what tests every clause."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import yaml
 
@@ -28,12 +28,15 @@ def without_item() -> list[tuple[str, str, str]]:
     return [(paper, place, items) for paper, place, items in every if isinstance(items, str)]
 
 
-def table() -> Table:
-    """A line for every clause of every item, and for every table and figure that has none."""
+def table(only: Collection[str] = ()) -> Table:
+    """A line for every clause of every item, and for every table and figure that has none.
+
+    only: the papers that it is of; empty: all
+    """
     lines: list[list[Cell]] = []
     shown: set[str] = set()
     for paper, places in papers().items():
-        for place, items in places.items():
+        for place, items in places.items() if not only or paper in only else ():
             if isinstance(items, str):
                 lines.append([paper, place, "", items, ""])
                 continue

@@ -104,6 +104,12 @@ class Experiment(Part):
         """The factor that puts our numbers on the scale of the paper's table."""
         return self.published.scale if self.published else 1.0
 
+    def with_text(self, text: str) -> Experiment:
+        """The experiment of a file that is not shipped, with all that the file says."""
+        made = self.model_copy()
+        made._text = text
+        return made
+
     @property
     def own_rows(self) -> dict[str, Lines]:
         """The rows that a user has added to those of the file, by `with_rows`."""

@@ -33,7 +33,7 @@ def read(file: Path, own: bool = False, whole: bool = False) -> Experiment:
     if problems := list(_inconsistent(experiment)):
         raise UserError(*(f"{file}: {problem}" for problem in problems))
     if own:
-        experiment._text = f"# {title}\n{yaml.safe_dump(content, sort_keys=False, allow_unicode=True)}"
+        return experiment.with_text(f"# {title}\n{yaml.safe_dump(content, sort_keys=False, allow_unicode=True)}")
     return experiment
 
 

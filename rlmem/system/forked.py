@@ -74,7 +74,11 @@ _refused = os.environ.get("RLMEM_FORK") == "off"
 
 
 class Popen(subprocess.Popen):
-    """`subprocess.Popen`, from the fork server where that can be: of the main thread, whose children all are."""
+    """`subprocess.Popen`, from the fork server where that can be, which is in the main thread only.
+
+    Linux gives a child to the thread that started the server, and a child that asks for a signal at the end of its
+    parent (`die_with`) gets it at the end of that thread; and two threads would read each other's answers.
+    """
 
     def __init__(self, args: Any, *more: Any, **how: Any):
         able = AVAILABLE and not _refused and threading.current_thread() is threading.main_thread()
@@ -149,6 +153,24 @@ def server() -> socket.socket:
                 command, pass_fds=[theirs.fileno()], env=ENVIRONMENT, stdin=null, stdout=null, cwd="/"
             ).returncode = 0  # it ends with its caller, who need not wait for it
     return _server
+
+
+def serve_as_copy() -> None:
+    """Have a copy of this process be its fork server, in the place of one that would have all to import.
+
+    For a process that has imported what its children need, has run nothing yet and has no other thread.
+    """
+    global _server
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        ours.close()
+        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with open(os.devnull, "r+b") as null:
+            for number in range(3):
+                os.dup2(null.fileno(), number)
+        _become(*_serve(theirs, interrupt))
+    theirs.close()
+    _server = ours
 
 
 def main(interrupt: Any = signal.default_int_handler) -> NoReturn:

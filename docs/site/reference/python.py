@@ -35,7 +35,7 @@ def pages() -> dict[str, Page]:
         ),
         "reference/python/environments.md": page(
             "Environment bases", f"What a task derives from. [Contribute]({UP}contributing.md#an-environment) has one.",
-            ENVIRONMENTS, "envs/rlmem_envs/core/batched.py",
+            ENVIRONMENTS, "envs/rlmem_envs/core/task.py",
         ),
         "reference/python/learning.md": page(
             "Batches and algorithms", f"What an algorithm reads and is. [The slot rule]({UP}design.md#the-slot-rule).",

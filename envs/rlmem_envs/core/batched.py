@@ -77,8 +77,9 @@ class BatchedEnv(Task):
         self.num_envs = num_envs
         self._space, self._full_space = observation_space, full_space  # of what `_observe` and `_full_state` return
         self._twin = observe == "full"
-        self._view = View(self, observation_space, action_space, full_space, observe, privileged, action_mask)
-        self.single_observation_space, self.single_action_space = self._view.space, action_space
+        self.single_action_space = action_space
+        self._view = View(self, observe, privileged, action_mask)
+        self.single_observation_space = self._view.space
         self.observation_space = batch_space(self._view.space, num_envs)
         self.action_space = batch_space(action_space, num_envs)
         self.params = dict(params)
@@ -193,8 +194,8 @@ class BatchedEnv(Task):
             facts[name][rows] = earlier[name]
 
     def _or_given(self, name: str, drawn: NDArray[Any], who: Who, t: NDArray[np.int64]) -> NDArray[Any]:
-        """`drawn` [n, ...] for step t [n] of environments `who`, or what `reset` was given for it."""
-        return self._given.over(name, drawn, who, t)
+        """`drawn` [n, ...] for step t [n] of environments `who`, or what `reset` was given for it, written in place."""
+        return self._given.override(name, drawn, who, t)
 
     def _is_in_step(self) -> bool:
         return bool((self.t == self.t[0]).all())

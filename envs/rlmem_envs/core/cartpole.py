@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
@@ -43,23 +43,25 @@ STRIPES = np.array([0.0172, 0.0363, 0.0493, 0.0674, 0.074, 0.0859, 0.1001, 0.115
 class CartPoleBase(BatchedEnv):
     """Gymnasium's CartPole-v1 (Barto, Sutton and Anderson 1983): state (x, x', angle, angle') in float64, Euler steps.
 
-    One unit of `pay` for every step, the last included. Terminates when |x| > 2.4 m or |angle| > 12 degrees; truncates
-    after `steps` steps, also where the pole falls with the last of them.
+    The reward is 1 for every step, the last included (but see `_shares`). Terminates when |x| > 2.4 m or |angle| > 12
+    degrees; truncates after `most_steps` steps, also where the pole falls with the last of them.
 
     sight: the part of the state that is shown
-    steps: the most steps of an episode
-    pay: reward of a step
+    most_steps: of an episode
     """
 
     metadata = {**BatchedEnv.metadata, "render_fps": 50}
     keys = {"a": 0, "d": 1}
+    _size: ClassVar[int] = 4
+    """How many numbers the physical state has."""
+    _shares: ClassVar[bool] = False
+    """Whether the reward of a step is 1/most_steps, so that the longest episode returns 1."""
 
-    def __init__(
-        self, num_envs: int, sight: Sight, steps: int, params: Mapping[str, Any], pay: float = 1.0, **kwargs: Any
-    ):
-        self._sight, self._shown, self._steps, self._pay = sight, SHOWN[sight], steps, pay
+    def __init__(self, num_envs: int, sight: Sight, most_steps: int, params: Mapping[str, Any], **kwargs: Any):
+        self._sight, self._shown, self._steps = sight, SHOWN[sight], most_steps
+        self._pay = 1 / most_steps if self._shares else 1.0
         bound = np.array([2 * X_LIMIT, np.inf, 2 * ANGLE_LIMIT, np.inf], np.float32)[self._shown]
-        full = Box(-np.inf, np.inf, (5,), np.float32)  # x, x', angle, angle' and the share of steps taken
+        full = Box(-np.inf, np.inf, (self._size + 1,), np.float32)  # x, x', angle, angle' and the share of steps taken
         seen = Box(-bound, bound, dtype=np.float32)
         super().__init__(num_envs, seen, Discrete(2), params, full_space=full, **kwargs)
         self.body = np.zeros((4, num_envs))

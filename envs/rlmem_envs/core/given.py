@@ -31,8 +31,8 @@ class Given:
         for name, table in tables.items():
             self._keep(name, table, who)
 
-    def over(self, name: str, drawn: NDArray[Any], who: Who, t: NDArray[np.int64]) -> NDArray[Any]:
-        """`drawn` [n, ...] for step t [n] of environments `who`, or what was given for it."""
+    def override(self, name: str, drawn: NDArray[Any], who: Who, t: NDArray[np.int64]) -> NDArray[Any]:
+        """`drawn` [n, ...] for step t [n] of environments `who`, or what was given for it, which is written into it."""
         if name in self.tables:
             table = self.tables[name]
             rows = np.flatnonzero(t < table.shape[1])

@@ -43,7 +43,8 @@ NOTHING = Horizons(0, 0)
 class Demand(NamedTuple):
     """The memory demand: which earlier observations the best actions depend on, the same in all episodes.
 
-    The two broadcast together, so that a demand that is alike in all slots is no longer than its list of ages.
+    `slot` and `back` broadcast together: ages that are the same for all slots are given once, `slot` [S, 1] and `back`
+    [L]. `slot - back` must not be negative.
 
     slot: the slots of the actions
     back: how many slots before them the observations lie; 0: the present one
@@ -54,8 +55,11 @@ class Demand(NamedTuple):
 
     def matrix(self, steps: int) -> NDArray[np.bool_]:
         """Whether the best action at slot t depends on the observation at slot i, [steps, steps] by t and i."""
+        slot, back = np.broadcast_arrays(self.slot, self.back)
+        assert (slot >= back).all(), "an observation is demanded from before the episode"
+        played = slot < steps
         found = np.zeros((steps, steps), bool)
-        found[self.slot, self.slot - self.back] = True
+        found[slot[played], (slot - back)[played]] = True
         return found
 
     def horizons(self) -> Horizons:

@@ -85,9 +85,9 @@ def unknown_parameter(name: str, cls: type) -> str:
             accepted += [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
             if base.__module__ == "rlmem_envs.core.batched":
                 break
-    near = difflib.get_close_matches(name, accepted, 1)
-    hint = f" (did you mean `{near[0]}`?)" if near else ""
     own = [name for name in dict.fromkeys(accepted) if name not in INTERNAL]
+    near = difflib.get_close_matches(name, own, 1)
+    hint = f" (did you mean `{near[0]}`?)" if near else ""
     return f"{cls.__name__} has no parameter `{name}`{hint}; it has: {', '.join(own)}"
 
 
@@ -95,6 +95,8 @@ INTERNAL = (
     "observation_space",
     "action_space",
     "params",
+    "sight",
+    "most_steps",
     "right",
     "wrong",
     "pictures",

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.spaces import Box
@@ -32,20 +32,22 @@ VELOCITY_TORQUES = np.array([2.1, -0.7, 0.4, 1.3, 0.4, 1.3, 1.9, 1.3, 0.7, 0.1, 
 class PendulumBase(BatchedEnv):
     """Gymnasium's Pendulum-v1: state (angle, speed) in float64, angle 0 upright and counted to the left.
 
-    Cost of a step, before it: angle^2 + 0.1 speed^2 + 0.001 torque^2, angle from -pi to pi. Truncates after `steps`
-    steps, never terminates.
+    Cost of a step, before it: angle^2 + 0.1 speed^2 + 0.001 torque^2, angle from -pi to pi. Truncates after
+    `most_steps` steps, never terminates.
 
     sight: the part of (cos angle, sin angle, speed) that is shown
-    steps: of every episode
+    most_steps: of every episode
     """
 
     metadata = {**BatchedEnv.metadata, "render_fps": 20}
+    _size: ClassVar[int] = 3
+    """How many numbers the physical state is shown as."""
 
-    def __init__(self, num_envs: int, sight: Sight, steps: int, params: Mapping[str, Any], **kwargs: Any):
-        self._sight, self._shown, self._steps = sight, SHOWN[sight], steps
+    def __init__(self, num_envs: int, sight: Sight, most_steps: int, params: Mapping[str, Any], **kwargs: Any):
+        self._sight, self._shown, self._steps = sight, SHOWN[sight], most_steps
         bound = np.array([1.0, 1.0, MAX_SPEED], np.float32)[self._shown]
         torque = Box(-MAX_TORQUE, MAX_TORQUE, (1,), np.float32)
-        full = Box(-np.inf, np.inf, (4,), np.float32)  # cos, sin, speed and the share of steps taken
+        full = Box(-np.inf, np.inf, (self._size + 1,), np.float32)  # cos, sin, speed and the share of steps taken
         seen = Box(-bound, bound, dtype=np.float32)
         super().__init__(num_envs, seen, torque, params, full_space=full, **kwargs)
         self.angle = np.zeros(num_envs)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from gymnasium import Space
 from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
@@ -23,17 +24,30 @@ Observe = Literal["partial", "full"]
 class Task(VectorEnv):
     """The rules of a task in N environments, by array operations. `BatchedEnv` steps them.
 
-    A task fills in:
+    A task must fill in:
 
+    - `episode_steps()`: the fewest and the most steps of an episode
     - `_draw(who)`: the hidden facts of new episodes
     - `_begin(who, facts)`: write the state of new episodes
     - `_advance(actions)`: act everywhere; returns rewards [N], terminated [N], truncated [N]. `self.t` still counts
       the steps before this one. An episode that is over is advanced once more before it begins anew, and what comes
       out is dropped, so `_advance` must only not fail there.
     - `_observe()`: the observations [N, ...], an array that nothing writes to later
+
+    It may fill in, where there is something to say:
+
+    - `_ranges` or `_problem(facts)`: which hidden facts no episode can have; `per_step`: which are drawn at every step
+    - `_full_state()`, with `full_space`, and `_allowed()`: see below
+    - `_success()`: whether the episodes that end now were won
     - `oracle()` and `memoryless(rng)`: the actions [N] of the two players whose returns `scores` tells
     - `_demand()`, where it is known: the observations that the best action depends on; or, where that is not the same
-      in all episodes, `_horizons()`: how far back they lie
+      in all episodes, `_horizons()`: how far back they lie, and `_first_use()`: the first slot that needs one
+    - `levels` with their `known` scores, `tests` and `source`, for the rule card
+    - `text(i)`, `picture(i)` and `keys`, for whoever looks on or plays
+
+    `BatchedEnv` has for it: `draws`, the random numbers; `t`, the steps of the episodes; `_all`, the indices of all
+    environments; `_present()`, the index of the present rows of arrays [T, N, ...]; and `_or_given()`, through which
+    facts that are drawn at every step pass.
 
     Array attributes without a leading underscore are the state of the episodes: they are saved and restored.
     Whatever is constant, or follows from the state, begins with an underscore.
@@ -72,6 +86,8 @@ class Task(VectorEnv):
     params: dict[str, Any]
     """The parameters of the rules, as the constructor takes them."""
     max_episode_steps: int | None
+    _space: Space
+    """The space of `_observe`."""
     _full_space: Box | None
     """The space of `_full_state`; None: there is none."""
     _twin: bool
@@ -138,10 +154,14 @@ class Task(VectorEnv):
     def demand(self) -> NDArray[np.bool_] | None:
         """The memory demand: whether the best action at slot t depends on the observation at slot i, [T, T] by t and i.
 
-        None: nobody has written it down, or it is not the same in all episodes.
+        T are the most steps of an episode, at most max_episode_steps. None: nobody has written it down, it is not the
+        same in all episodes, or this is a twin, which shows everything at every slot.
         """
-        demand = self._demand()
-        return None if demand is None else demand.matrix(self.episode_steps()[1])
+        demand = None if self._twin else self._demand()
+        if demand is None:
+            return None
+        steps, most = self.episode_steps()[1], self.max_episode_steps
+        return demand.matrix(steps if most is None else min(steps, most))
 
     def horizons(self) -> Horizons | None:
         """The correlation horizons of the task as it is set up; None: nobody knows."""

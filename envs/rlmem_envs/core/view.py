@@ -3,7 +3,7 @@
 from typing import Any
 
 from gymnasium import Space
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
+from gymnasium.spaces import Dict, Discrete, MultiBinary
 
 from rlmem_envs.core.columns import Full
 from rlmem_envs.core.task import Observe, Task
@@ -14,30 +14,19 @@ class View:
 
     Raises ValueError for what the task does not offer.
 
-    shown: the space of what the task shows
-    actions: the space of its actions
-    full: the space of its full state, None if it has none
+    task: whose spaces are known
     observe: full, the full state too, as one vector with what is shown
     privileged, action_mask: whether the parts of these names are seen beside the observation
     """
 
-    def __init__(
-        self,
-        task: Task,
-        shown: Space,
-        actions: Space,
-        full: Box | None,
-        observe: Observe,
-        privileged: bool,
-        action_mask: bool,
-    ):
-        name = type(task).__name__
+    def __init__(self, task: Task, observe: Observe, privileged: bool, action_mask: bool):
+        name, full, actions = type(task).__name__, task._full_space, task.single_action_space
         self._twin: Full | None = None
-        self.space, self._privileged, self._masks = shown, privileged, action_mask
+        self.space, self._privileged, self._masks = task._space, privileged, action_mask
         if observe == "full":
             if full is None:
                 raise ValueError(f"observe=full: {name} declares no full state; expected partial")
-            self._twin = Full(shown, full)
+            self._twin = Full(task._space, full)
             self.space = self._twin.space
         parts: dict[str, Space] = {"observation": self.space}
         if privileged:

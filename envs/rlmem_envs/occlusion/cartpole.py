@@ -2,7 +2,7 @@
 
 from rlmem_envs.core.batched import Scores
 from rlmem_envs.core.cartpole import CartPoleBase
-from rlmem_envs.occlusion.sight import PartlySeen
+from rlmem_envs.occlusion.partly_seen import PartlySeen
 
 
 class CartPole(PartlySeen, CartPoleBase):

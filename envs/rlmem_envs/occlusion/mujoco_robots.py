@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from rlmem_envs.occlusion.mujoco_robot import Data, Floats, MujocoRobot
+from rlmem_envs.occlusion.mujoco_base import Data, Floats, MujocoRobot
 
 
 class Ant(MujocoRobot):

@@ -33,6 +33,7 @@ class PositionOnlyCartPole(CartPoleBase):
         "medium": {"max_episode_length": 400},
         "hard": {"max_episode_length": 600},
     }
+    _shares = True
     known = {
         "easy": Scores(random=0.1114, memoryless=0.6675, oracle=1.0),
         "medium": Scores(random=0.0557, memoryless=0.43, oracle=1.0),
@@ -46,4 +47,4 @@ class PositionOnlyCartPole(CartPoleBase):
         **kwargs: Any,
     ):
         params = {"max_episode_length": max_episode_length}
-        super().__init__(num_envs, "position", max_episode_length, params, 1 / max_episode_length, **kwargs)
+        super().__init__(num_envs, "position", max_episode_length, params, **kwargs)

@@ -39,6 +39,7 @@ class VelocityOnlyCartPole(CartPoleBase):
         "medium": {"max_episode_length": 400, "first_observation": "position"},
         "hard": {"max_episode_length": 600, "first_observation": "position"},
     }
+    _shares = True
     known = {
         "easy": Scores(random=0.1114, memoryless=1.0, oracle=1.0),
         "medium": Scores(random=0.0557, memoryless=0.9995, oracle=1.0),
@@ -53,7 +54,7 @@ class VelocityOnlyCartPole(CartPoleBase):
         **kwargs: Any,
     ):
         params = {"max_episode_length": max_episode_length, "first_observation": first_observation}
-        super().__init__(num_envs, "velocity", max_episode_length, params, 1 / max_episode_length, **kwargs)
+        super().__init__(num_envs, "velocity", max_episode_length, params, **kwargs)
         self._first = SHOWN[first_observation]
 
     def _observe(self) -> NDArray[Any]:
