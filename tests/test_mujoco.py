@@ -1,5 +1,6 @@
 """The robots of MuJoCo: Gymnasium's own numbers, what is hidden, exact states, and machines that lack something."""
 
+import subprocess
 import sys
 from importlib.util import find_spec
 
@@ -157,6 +158,22 @@ def test_an_episode_is_filmed(in_tmp, capfd):
     drawn.reset(seed=0)
     assert drawn.picture(0).shape == (240, 320, 3) and drawn.picture(0).std() > 10
     assert "draws no pictures" not in capfd.readouterr().err
+
+
+DRAWN_AND_COMPILED = """
+from rlmem_envs.occlusion.mujoco_robots import ROBOTS
+env = ROBOTS["hopper"](num_envs=1)
+env.reset(seed=0)
+env.picture(0)
+import torch._dynamo
+"""
+
+
+@needs_mujoco
+def test_torchs_compiler_can_be_loaded_after_a_picture():
+    """Mesa, which draws, and Triton, which the compiler loads, have an LLVM each."""
+    done = subprocess.run([sys.executable, "-c", DRAWN_AND_COMPILED], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @needs_mujoco

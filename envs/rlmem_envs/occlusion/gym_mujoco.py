@@ -5,9 +5,10 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ctypes.util import find_library
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -182,6 +183,10 @@ class Worlds:
 @contextmanager
 def offscreen() -> Iterator[None]:
     """Have Gymnasium draw without a window, unless MUJOCO_GL says how. Raises RuntimeError without a library for it."""
+    with suppress(
+        ImportError
+    ):  # loaded after the LLVM of Mesa's libEGL, Triton's ends the process (torch._dynamo loads it)
+        import_module("triton._C.libtriton")
     if "MUJOCO_GL" in os.environ or sys.platform != "linux":
         yield
         return
