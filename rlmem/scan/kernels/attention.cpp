@@ -98,9 +98,9 @@ void attention_forward(const R* q, const R* k, const R* v, const R* age, const R
         for (I i = 0; i < n; i++, w += m) {
           const I t = t0 + i, from = row.first[t] - lo, to = c.S + t + 1 - lo, of = (r * c.heads + h) * c.T + t;
           if (bias) {
-            const R* b = bias + of * (c.S + 1) + lo - t;
+            const I shift = of * (c.S + 1) + lo - t;
 #pragma omp simd
-            for (I j = from; j < to; j++) w[j] += b[j];
+            for (I j = from; j < to; j++) w[j] += bias[shift + j];
           }
           R most = w[from], sum = 0;
 #pragma omp simd reduction(max : most)
@@ -143,20 +143,20 @@ void attention_backward(const R* q, const R* k, const R* v, const R* age, const 
         for (I i = 0; i < n; i++, w += m, g += m) {
           const I t = t0 + i, of = (r * c.heads + h) * c.T + t;
           const I from = row.lost[t] ? m : row.first[t] - lo, to = row.lost[t] ? m : c.S + t + 1 - lo;
-          const R *out = y + at + i * H, *grad = row_dy + in_row + i * H, *b = bias ? bias + of * (c.S + 1) + lo - t : nullptr;
-          R* db = bias ? dbias + of * (c.S + 1) + lo - t : nullptr;
+          const I shift = of * (c.S + 1) + lo - t;
+          const R *out = y + at + i * H, *grad = row_dy + in_row + i * H;
           R mean = 0;
 #pragma omp simd reduction(+ : mean)
           for (I j = 0; j < d; j++) mean += out[j] * grad[j];
-          if (b)
+          if (bias)
 #pragma omp simd
-            for (I j = from; j < to; j++) w[j] += b[j];
+            for (I j = from; j < to; j++) w[j] += bias[shift + j];
 #pragma omp simd
           for (I j = from; j < to; j++) {
             w[j] = fast_exp(w[j] - sums[of]);
             g[j] = w[j] * (g[j] - mean);
           }
-          if (db) std::copy(g + from, g + to, db + from);
+          if (bias) std::copy(g + from, g + to, dbias + shift + from);
           for (R* x : {w, g}) {
             std::fill(x, x + from, R(0));
             std::fill(x + to, x + m, R(0));
