@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from time import sleep
@@ -159,6 +160,18 @@ def test_results_and_curves_survive_their_files(tmp_path):
         read_results(tmp_path / "bad.csv")
     with pytest.raises(UserError, match="cannot be read as curves"):
         read_curves(tmp_path / "bad.csv")
+
+
+def test_processes_that_share_a_reproduction_may_end_at_the_same_time(small, tmp_path):
+    experiment = read(small)
+    records = [
+        Record("gru tape", "easy", seed, "done", {experiment.metric: float(seed)}, 100, 2.5) for seed in range(2)
+    ]
+    outcome = Outcome("mine/small", experiment, "laptop", records, [], {})
+    with ThreadPoolExecutor(4) as pool:  # a lock of a file parts threads as it does processes
+        for done in [pool.submit(write, outcome, tmp_path / "together") for _ in range(40)]:
+            done.result()
+    assert read_results(tmp_path / "together/results.csv") == records
 
 
 def test_metrics_of_a_run_are_those_of_its_record(tmp_path):

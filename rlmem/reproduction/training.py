@@ -7,6 +7,8 @@ from itertools import product
 from operator import itemgetter
 from pathlib import Path
 
+from filelock import FileLock
+
 from rlmem.config.compose import Config
 from rlmem.errors import Fault, UserError
 from rlmem.record import rundir
@@ -118,7 +120,9 @@ class Training(Runner):
 
         done = [self.runs / job.name for _, _, job in self._listed() if job.state == "done"]
         for run_dir, analysis in product(done, self.experiment.analyses):
-            if not _is_made(analysis, run_dir):
+            with FileLock(self.runs / ".analysis.lock"):  # other processes may share these runs
+                if _is_made(analysis, run_dir):
+                    continue
                 try:
                     analyze(analysis.what, run_dir, **analysis.options)
                     rundir.write_atomically(*_note(analysis, run_dir))
