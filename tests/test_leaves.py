@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from helpers import assert_same_weights, killed_at, make_memory, without_time
+from hydra.utils import instantiate
 from leafy import SPACES, Leafy
 from rlmem_envs.core.batched import BatchedEnv
 from rlmem_envs.registration import make as make_task
@@ -25,6 +27,7 @@ from rlmem.agents.trunk import Trunk
 from rlmem.api.exporting.write import export
 from rlmem.batching import Segment
 from rlmem.config.compose import load
+from rlmem.config.paths import conf_dir
 from rlmem.errors import Fault, UserError
 from rlmem.nets.distributions import Categorical, MultiCategorical, masked
 from rlmem.nets.layers import HeadLayers
@@ -335,6 +338,21 @@ def test_native_games_show_masks_and_full_states_beside_their_observations(task,
             np.testing.assert_array_equal(a, b)
     with pytest.raises(ValueError, match="offers no full state"):
         BatchedEnv(1, spaces.Discrete(2), spaces.Discrete(2), {}, privileged=True)
+
+
+def test_a_game_that_can_be_shown_whole_offers_its_full_state_to_critics():
+    shown_whole = {}
+    for file in (conf_dir() / "env").glob("*.yaml"):
+        values = yaml.safe_load(file.read_text())
+        if values.get("observe") == "partial":
+            shown_whole[file.stem] = values
+    assert len(shown_whole) > 20
+    for name, values in shown_whole.items():
+        assert values.get("privileged") is False, f"conf/env/{name}.yaml offers `observe` alone"
+        if "_target_" in values and "???" not in values.values():
+            given = {key: value for key, value in values.items() if key not in ("defaults", "evaluation")}
+            env = instantiate(given, num_envs=2, privileged=True)
+            assert list(env.single_observation_space) == ["observation", "privileged"], name
 
 
 def test_a_guard_knows_the_parts_of_observations():
