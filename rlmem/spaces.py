@@ -1,6 +1,6 @@
 """Gymnasium spaces: which ones encoders can read, and how policy actions become environment actions."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from math import prod
 from typing import Any
@@ -47,24 +47,31 @@ def leaves(space: Space) -> dict[str, Space]:
     return by_path(space)
 
 
-def by_path(tree: Any) -> dict[str, Any]:
-    """The leaves of nested mappings and tuples by their paths. Raises ValueError if two paths are the same."""
-    pairs = list(_walk(tree, ""))
+def by_path(tree: Any, space: Space | None = None) -> dict[str, Any]:
+    """The leaves of nested mappings and tuples by their paths. Raises ValueError if two paths are the same.
+
+    space: what `tree` is an element of, or many of them; None: every tuple has leaves, also one that is a text for each
+        environment
+    """
+    pairs = list(_walk(tree, "", space))
     if len(found := dict(pairs)) < len(pairs):
         raise ValueError(f"two parts of the observation have one path, of: {', '.join(path for path, _ in pairs)}")
     return found
 
 
-def _walk(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(tree, Mapping | spaces.Dict):
-        parts = tree.items()
-    elif isinstance(tree, tuple | spaces.Tuple):
-        parts = enumerate(tree)  # type: ignore[assignment]
-    else:
+def _walk(tree: Any, path: str, space: Space | None) -> Iterator[tuple[str, Any]]:
+    parts: Iterable[tuple[Any, Any]] | None = None
+    if space is None or is_tree(space):
+        if isinstance(tree, Mapping | spaces.Dict):
+            parts = tree.items()
+        elif isinstance(tree, tuple | spaces.Tuple):
+            parts = enumerate(tree)
+    if parts is None:
         yield path, tree
         return
     for key, part in parts:
-        yield from _walk(part, f"{path}/{key}" if path else str(key))
+        within = None if space is None else space[key]  # type: ignore[index]
+        yield from _walk(part, f"{path}/{key}" if path else str(key), within)
 
 
 def chosen(

@@ -90,6 +90,7 @@ def test_every_option_composes_and_fits_its_constructor(row):
         ("logger=[local,wndb]", ["no option wndb", "`wandb`", "logger=[local]"]),
         ("algo.lrr=1", ["no such key", "did you mean `algo.lr`?", "accepted: activation", "algo.lr="]),
         ("+algo.lrr=1", ["no such key", "did you mean `algo.lr`?"]),
+        ("encoder.exclude=[goal]", ["no such key", "e.g. rlmem train encoder=dict 'encoder.exclude=[goal]'"]),
         ("+algo.lr=1", ["cannot be added", "e.g. algo.lr=1"]),
         ("++memory=gru", ["cannot be added", "e.g. memory=gru"]),
         ("~algo.lr", ["cannot be removed", "e.g. algo.lr="]),

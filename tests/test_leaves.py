@@ -210,7 +210,7 @@ def test_a_mask_without_an_action_names_the_environment(in_tmp):
 
 def test_a_trained_agent_takes_observations_as_environments_give_them(in_tmp):
     run_dir = run("ppo", kind="dict", mask="method", actions="multi")
-    agent, env = rlmem.load(run_dir), Leafy("dict", "multi", "method")
+    agent, env = rlmem.load(run_dir), Leafy("dict", "multi", "tuple")
     assert rlmem.Run(run_dir).config["encoder"]["_target_"] == "rlmem.nets.leaves.Leaves"
     for seed in range(3):
         obs, _ = env.reset(seed=seed)

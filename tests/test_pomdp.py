@@ -79,9 +79,16 @@ def test_every_form_of_a_start(start, expected):
         (("0.15 0.85\nR", "0.15 high\nR"), "x:18: expected a number, got 'high'"),
         (("T: listen : 0 : 1 0.0\n", ""), "T of listen, 0: probabilities sum to 1.5; expected 1 in all"),
         (("values: cost", "values: money"), "values: expected reward or cost"),
-        (("states: 2\n", ""), "states must be said before T, O and R"),
+        (("states: 2\n", ""), "x:6: states must be said before start"),
+        (("observations: 2\n", ""), "observations must be said before T, O and R"),
         (("discount: 0.95", "gamma: 0.95"), "x:2: expected one of discount, values,"),
         (("R: right : 1 : * : * 100", "R: right : 1 : *"), "the file ends too early"),
+        (("0 1\nO", "0 nan\nO"), "x:12: expected a finite number, got 'nan'"),
+        (("discount: 0.95", "discount: 1.5"), "x:2: discount: expected a number from 0 to 1, got 1.5"),
+        (("start: 0.5 0.5", "start: 0.5 0.4"), "start: probabilities sum to 0.9; expected 1 in all"),
+        (("start: 0.5 0.5", "start: 0 1 0"), "x:7: start: expected uniform, one state or 2 chances, got 0 1 0"),
+        (("start: 0.5 0.5", "start exclude: 0 1"), "x:7: start: no state is left to begin in"),
+        (("start: 0.5 0.5", "start:"), "x:7: start: expected uniform, one state or 2 chances, got nothing"),
     ],
 )
 def test_what_is_not_in_the_format_is_said_with_its_line(change, said):

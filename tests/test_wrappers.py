@@ -23,6 +23,7 @@ from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.run.build import make_env
 from rlmem.run.train import resume, train
+from rlmem.spaces import by_path
 
 N = 3
 
@@ -348,7 +349,9 @@ def test_a_trial_keeps_its_task_if_random_actions_end_an_episode():
         (lambda: wrappers.Mask(count(), [4]), "4 is not in 0 .. 3, the places of Box"),
         (lambda: wrappers.Mask(count(), []), "expected one place at least"),
         (lambda: wrappers.RemoveVelocity(count(), [0, 1, 2, 3]), "nothing is left of Box"),
-        (lambda: wrappers.Noise(count(), leaf="x"), "leaf='x': expected an entry of a Dict"),
+        (lambda: wrappers.Noise(count(), leaf="x"), "leaf='x': expected none, as there are no parts"),
+        (lambda: wrappers.Flicker(parts("nested"), leaf="0"), "leaf='0': expected 0/arm, 0/eyes/0, 0/eyes/1, 1, got"),
+        (lambda: wrappers.Flicker(parts("nested")), "; e.g. leaf=0/arm"),
         (lambda: wrappers.RL2(count(), inputs=["actions"]), "'actions' is none of action, reward and done"),
     ],
 )
@@ -377,6 +380,27 @@ def test_a_leaf_of_a_dictionary_is_wrapped_alone():
     assert env.observation_space.contains(obs)
     obs = env.step(np.ones(2, int))[0]
     assert obs["a"].shape == (2, 4) and obs["b"].shape == (2, 2) and env.observation_space.contains(obs)
+
+
+def parts(kind):
+    return vectorise(lambda: Leafy(kind), 2)
+
+
+@pytest.mark.parametrize(("kind", "leaf"), [("nested", "0/eyes/1"), ("nested", "1"), ("text", "camera")])
+def test_a_part_of_parts_is_wrapped_alone(kind, leaf):
+    env, bare = wrappers.Flicker(parts(kind), 1.0, leaf), parts(kind)
+    for act in (lambda env: env.reset(seed=0)[0], lambda env: env.step(np.ones(2, int))[0]):
+        obs, plain = (by_path(act(e), e.single_observation_space) for e in (env, bare))
+        assert leaf in plain and [name for name in plain if not np.array_equal(obs[name], plain[name])] == [leaf]
+        assert not obs[leaf].any()
+    assert env.single_observation_space == bare.single_observation_space
+
+
+@pytest.mark.parametrize("kind", ["nested", "text"])
+def test_actions_last_where_observations_have_parts(kind):
+    env = wrappers.Repeat(wrappers.RandomStart(parts(kind), 2), 2)
+    seen = [env.reset(seed=0)[0], *(env.step(np.ones(2, int))[0] for _ in range(12))]
+    assert all(env.observation_space.contains(obs) for obs in seen)
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------

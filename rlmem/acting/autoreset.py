@@ -126,6 +126,7 @@ class Slotted(VectorWrapper):
         if self.mode is AutoresetMode.DISABLED and begins.any():
             self._begin(begins)
         obs, rewards, terminated, truncated, infos = self.env.step(self._allowed(begins, actions))
+        obs = _arrays(obs, self.single_observation_space)
         for i in np.flatnonzero(~begins):
             self.taken[i].append(np.array(actions[i]))
         rewards, terminated, truncated = (np.array(part) for part in (rewards, terminated, truncated))
@@ -144,7 +145,7 @@ class Slotted(VectorWrapper):
     def state(self) -> dict[str, Any]:
         """Everything needed to go on exactly from here."""
         numbers = {name: getattr(self, name).copy() for name in ("seeds", "episode", "drawn", "over")}
-        seen = [np.array(leaf) for leaf in tree_leaves(self.raw)]
+        seen = [leaf.copy() for leaf in _numbers(self.raw)]
         return numbers | {"actions": [np.array(taken).tolist() for taken in self.taken], "seen": seen}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -171,7 +172,8 @@ class Slotted(VectorWrapper):
             waiting = self.taken[int(lengths.argmax())][t]
             actions = [taken[t - longest] if ready else waiting for taken, ready in zip(self.taken, begun, strict=True)]
             allowed = self._allowed(~begun, np.array(actions))
-            self.raw, _, terminated, truncated, infos = self.env.step(allowed)
+            obs, _, terminated, truncated, infos = self.env.step(allowed)
+            self.raw = _arrays(obs, self.single_observation_space)
             self._infos = infos if self._masks == "info" else {}
             ended = np.logical_or(terminated, truncated)
         if longest and (late := lengths == 0).any():
@@ -195,6 +197,7 @@ class Slotted(VectorWrapper):
         everyone, before = rows.all() or self.raw is None, self.raw
         given = dict(options or {}) if everyone else {**(options or {}), "reset_mask": rows.copy()}
         obs, infos = self.env.reset(seed=seeds, options=given or None)  # type: ignore[arg-type]
+        obs = _arrays(obs, self.single_observation_space)
         if not everyone and not _alike(obs, before, ~rows):
             what = "is reset as a whole: it takes no options['reset_mask'], which its autoreset mode needs here"
             raise CannotTurn(
@@ -282,7 +285,26 @@ def _put_infos(infos: Mapping[str, Any], rows: np.ndarray, other: Mapping[str, A
     return found
 
 
+def _arrays(obs: Any, space: Any) -> Any:
+    """Observations of N environments as a tree of arrays [N, ...]; what is no array, such as texts, as objects [N]."""
+    if isinstance(space, spaces.Dict) and isinstance(obs, Mapping):
+        return {name: _arrays(part, space.spaces.get(name)) for name, part in obs.items()}
+    if not isinstance(obs, tuple):
+        return obs
+    if isinstance(space, spaces.Tuple):
+        return tuple(_arrays(*pair) for pair in zip(obs, space, strict=True))
+    objects = np.empty(len(obs), object)
+    for i, one in enumerate(obs):
+        objects[i] = one
+    return objects
+
+
+def _numbers(obs: Any) -> list[np.ndarray]:
+    """The leaves of a tree of arrays that hold numbers, not objects."""
+    return [leaf for leaf in map(np.asarray, tree_leaves(obs)) if leaf.dtype != object]
+
+
 def _alike(obs: Any, before: Any, rows: np.ndarray) -> bool:
-    """Whether `rows` of two trees of arrays [N, ...] are equal."""
-    pairs = zip(tree_leaves(obs), tree_leaves(before), strict=True)
-    return all(np.array_equal(np.asarray(a)[rows], np.asarray(b)[rows]) for a, b in pairs)
+    """Whether `rows` of the numbers in two trees of arrays [N, ...] are equal; an unread NaN equals itself."""
+    pairs = zip(_numbers(obs), _numbers(before), strict=True)
+    return all(np.array_equal(a[rows], b[rows], equal_nan=a.dtype.kind == "f") for a, b in pairs)

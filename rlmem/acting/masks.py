@@ -51,10 +51,11 @@ def given_masks(
     else:
         given = asked.action_masks() if source == "vector" else asked.unwrapped.call("action_masks")
     whole = isinstance(given, np.ndarray) and given.dtype != object
-    return given.reshape(env.num_envs, -1) if whole else [_flat(mask) for mask in given]
+    return given.reshape(env.num_envs, -1) if whole else [flat_mask(mask) for mask in given]
 
 
-def _flat(mask: Any) -> np.ndarray | None:
+def flat_mask(mask: Any) -> np.ndarray | None:
+    """One environment's mask as one array [A], also if it has an array for every component; None if there is none."""
     if mask is None:
         return None
     several = isinstance(mask, Sequence) and len(mask) and np.ndim(mask[0])

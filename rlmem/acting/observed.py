@@ -53,7 +53,7 @@ class Observed(VectorWrapper):
         super().__init__(env)
         self.single_observation_space = spaces.Dict(dict(parts))
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
-        self.source, self.tree = source, is_tree(env.single_observation_space)
+        self.source, self.whole = source, env.single_observation_space
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
         obs, info = self.env.reset(seed=seed, options=options)
@@ -64,7 +64,7 @@ class Observed(VectorWrapper):
         return self._seen(obs, info), reward, terminated, truncated, info
 
     def _seen(self, obs: Any, info: Mapping[str, Any]) -> dict[str, Any]:
-        found = by_path(obs) if self.tree else {OBSERVATION: obs}
+        found = by_path(obs, self.whole) if is_tree(self.whole) else {OBSERVATION: obs}
         if self.source is not None:
             found[ACTION_MASK] = self._masks(info)
         if lacking := [name for name in self.single_observation_space if name not in found]:  # type: ignore[attr-defined]

@@ -156,8 +156,9 @@ class Algorithm(ABC):
                 f"env.id=..., or a class derived from BatchedEnv"
             )
         if not is_readable(observation):
-            what = f"no encoder reads {_unreadable(observation)}; expected {READABLE}"
-            example = "encoder=dict encoder.exclude=[...]" if is_tree(observation) else "env=repeat_previous"
+            name, shown = _unreadable(observation)
+            what = f"no encoder reads {shown}; expected {READABLE}"
+            example = f"encoder=dict encoder.exclude=[{name}]" if name else "env=repeat_previous"
             found.append(f"{of_env}: {what}; e.g. {example}")
         if not isinstance(action, self.action_spaces) or not is_flat(action):
             names = ", ".join(space.__name__ for space in self.action_spaces)
@@ -189,7 +190,8 @@ class Algorithm(ABC):
     def _critic_problems(self, observation: Space, of_env: str) -> list[str]:
         """Why the critic cannot be another one than the actor's settings ask for."""
         asked = {key: getattr(self, key, None) for key in ("critic_observation", "critic_memory")}
-        given = [f"algo.{key}={value}" for key, value in asked.items() if value is not None]
+        told = {key: f"[{','.join(value)}]" if isinstance(value, list) else value for key, value in asked.items()}
+        given = [f"algo.{key}={value}" for key, value in told.items() if value is not None]
         if given and not getattr(self, "separate", False):
             return [f"{' '.join(given)}: actor and critic share an encoder and a memory; e.g. algo.separate=true"]
         if asked["critic_observation"] is not None and not is_tree(observation):
@@ -254,10 +256,10 @@ class Algorithm(ABC):
         self.finite.skipped, self.finite.in_a_row = state["finite"]["skipped"], state["finite"]["in_a_row"]
 
 
-def _unreadable(space: Space) -> str:
-    """The part of an observation space that no encoder reads."""
+def _unreadable(space: Space) -> tuple[str, str]:
+    """The path of the part of an observation space that no encoder reads, "" for the whole, and what to call it."""
     if isinstance(space, Dict):
         for name, leaf in space.items():
             if not is_readable(Dict({name: leaf})):
-                return f"the part `{name}` of its observations, {leaf}"
-    return f"observation space {space}"
+                return name, f"the part `{name}` of its observations, {leaf}"
+    return "", f"observation space {space}"

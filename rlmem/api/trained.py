@@ -1,6 +1,6 @@
 """A trained agent that acts in anybody's environments, slot after slot."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from rlmem.acting.guard import NUMBERS, ObservationCheck, as_flags
+from rlmem.acting.masks import flat_mask
 from rlmem.agents.base import Agent, Exploration
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
@@ -129,8 +130,8 @@ class TrainedAgent:
             everywhere in the first call, nowhere in later ones
         reward: [N], what the action before has earned; only agents that read it need it (`reads_reward`)
         greedy: whether to take the best action; otherwise actions are sampled as at the end of training
-        action_mask: which actions are allowed [N, A], for agents that learnt with masks, if `obs` does not say; where
-            none is, all are
+        action_mask: which actions are allowed [N, A], for agents that learnt with masks, if `obs` does not say; of a
+            MultiDiscrete also tuples with an array for every component. Where none is, all are
 
         Raises UserError for arguments of another shape or kind, for numbers that are not finite, for observations
         outside a discrete space, and where a reward is needed and not given.
@@ -170,7 +171,9 @@ class TrainedAgent:
                 raise UserError("action_mask: this agent learnt without masks; e.g. agent.act(obs, state)")
             return self._leaf("obs", "", given, state)
         found = by_path(given) if isinstance(given, Mapping | tuple) else {OBSERVATION: given}
-        if mask is not None:
+        if isinstance(mask, Sequence):  # an array for every component, perhaps
+            found[ACTION_MASK] = [flat_mask(one) for one in mask] if state.vector else flat_mask(mask)
+        elif mask is not None:
             found[ACTION_MASK] = mask
         if lacking := [name for name in self._leaves if name not in found]:
             example = "agent.act(obs, state, action_mask=mask)" if lacking == [ACTION_MASK] else "a dictionary"

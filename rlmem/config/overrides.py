@@ -14,8 +14,9 @@ from hydra.core.override_parser.types import Override, Quote, QuotedString, Rang
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from rlmem.config.catalog import COMMAND_LINE, Origins, default_choices
+from rlmem.config.catalog import COMMAND_LINE, Origins, default_choices, option_keys
 from rlmem.config.messages import SYNONYMS, mistake, nearest, nearest_key, sentence, shell, to_text
+from rlmem.config.paths import conf_dir
 from rlmem.config.schema import SUPPLIED
 from rlmem.errors import UserError, brief
 
@@ -232,7 +233,17 @@ def _unknown_key(line: str, parts: list[str], node: Tree, tree: Tree, options: O
     groups = [group for group, names in options.items() if name in names]
     near = near or [f"{g}={name if '_target_' in tree[g] else to_text([*tree[g], name])}" for g in groups]
     what = "no such key" if accepted else f"`{'.'.join(parents)}` has no keys"
-    return sentence(line, what, near=near, accepted=accepted, example=_example(near, tree, options))
+    option = _option_with(group, name) if parents == [group] and "=" in line else None
+    typed = shell(f"{group}={option}", line.lstrip("+~"))
+    example = _example(near, tree, options) if option is None else f"rlmem train {typed}"
+    return sentence(line, what, near=near, accepted=accepted, example=example)
+
+
+def _option_with(group: str, name: str) -> str | None:
+    """The first shipped option of a group that has a key of this name; None: none has."""
+    files = sorted((conf_dir() / group).glob("[!_]*.yaml"))
+    found = (file for file in files if any(key.startswith(f"{group}.{name}=") for key in option_keys(group, file)))
+    return next((file.stem for file in found), None)
 
 
 def _example(near: list[str], tree: Tree, options: Options) -> str:

@@ -27,7 +27,7 @@ from rlmem.memory.slstm import SLSTM
 from rlmem.nets.encoder import InputEncoder
 from rlmem.run.forecast import require_environments
 from rlmem.scan import cells, native, triton_scan
-from rlmem.spaces import chosen
+from rlmem.spaces import ACTION_MASK, chosen
 from rlmem.supervised.classify import Labelled
 
 EVAL_ENVS = 64
@@ -67,7 +67,7 @@ def build_group(config: Config, group: str, **runtime: Any) -> Any:
         try:
             return _build_node(where, group, node, **runtime)
         except ValueError as error:  # values that do not go together
-            raise UserError(f"{where}: {error}; see `rlmem config {group}=...`") from error
+            raise UserError(f"{where}: {error}; see `rlmem config {where}`") from error
 
 
 def _build_node(where: str, group: str, node: dict[str, Any], **runtime: Any) -> Any:
@@ -131,7 +131,8 @@ def read_leaves(config: Config, names: Sequence[str], strict: bool = False) -> t
     try:
         return actor, actor if asked is None else chosen(names, asked, strict=strict)
     except ValueError as error:
-        raise UserError(f"algo.critic_observation={to_text(asked)}: {error}; e.g. [{names[0]}]") from error
+        example = next((name for name in names if name != ACTION_MASK), names[0])
+        raise UserError(f"algo.critic_observation={to_text(asked)}: {error}; e.g. [{example}]") from error
 
 
 def make_env(config: Config, num_envs: int | None = None, every_leaf: bool = False) -> VectorEnv:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,7 +23,8 @@ def read(path: str | Path, ends: Sequence[str] = ()) -> Model:
 
     Raises ValueError, which names the file and the line, for what is not in the format; OSError if it cannot be read.
     """
-    return parse(Path(path).read_text(encoding="utf-8"), str(path), ends)
+    text = Path(path).read_text(encoding="utf-8-sig", errors="replace")  # old files have comments in other encodings
+    return parse(text, str(path), ends)
 
 
 def parse(text: str, name: str, ends: Sequence[str] = ()) -> Model:
@@ -42,6 +44,7 @@ class _Reader:
         ]
         self.at = 0
         self.names: dict[str, tuple[str, ...]] = {}
+        self.begin: Table | None = None  # how likely an episode begins in each state, as far as that was said
 
     def fail(self, what: str) -> NoReturn:
         line = self.tokens[max(self.at - 1, 0)][1] if self.tokens else 1  # of the token that was taken last
@@ -71,18 +74,20 @@ class _Reader:
         return found
 
     def model(self, ends: Sequence[str]) -> Model:
-        discount, sign, begin = 1.0, 1.0, ["uniform"]
+        discount, sign = 1.0, 1.0
         tables: dict[str, Table] = {}
         while self.next is not None:
             if not self.begins_section():
                 self.fail(f"expected one of {', '.join(SECTIONS)} and a colon, got {self.take()!r}")
             section = self.take()
             if section == "start":
-                begin = [word for word in self.words() if word != ":"]
+                self.begin = self.start([word for word in self.words() if word != ":"])
                 continue
             self.take()  # the colon
             if section == "discount":
                 discount = self.number(self.take())
+                if not 0 <= discount <= 1:
+                    self.fail(f"discount: expected a number from 0 to 1, got {discount:g}")
             elif section == "values":
                 sign = {"reward": 1.0, "cost": -1.0}.get(self.take()) or self.fail("values: expected reward or cost")
             elif section in ("states", "actions", "observations"):
@@ -90,7 +95,7 @@ class _Reader:
             else:
                 if not tables:
                     tables = self.empty()
-                self.entry(section, tables, begin)
+                self.entry(section, tables)
         if not tables:
             self.fail("there are no entries of T, O and R")
         states = self.names["states"]
@@ -98,7 +103,7 @@ class _Reader:
         for state in ends:
             over[self.index("states", str(state))] = True
         return Model(
-            states, self.names["actions"], self.names["observations"], discount, self.start(begin),
+            states, self.names["actions"], self.names["observations"], discount, self.beginning(),
             tables["T"], tables["O"], sign * tables["R"], over,
         )  # fmt: skip
 
@@ -117,7 +122,7 @@ class _Reader:
             )
         return {"T": np.zeros((A, S, S)), "O": np.zeros((A, S, O)), "R": np.zeros((A, S, S, O))}
 
-    def entry(self, section: str, tables: dict[str, Table], begin: list[str]) -> None:
+    def entry(self, section: str, tables: dict[str, Table]) -> None:
         """One entry: indices, then as many numbers as their table has left, or a word for them."""
         kinds = {"T": ("actions", "states", "states"), "O": ("actions", "states", "observations")}
         axes = kinds.get(section, ("actions", "states", "states", "observations"))
@@ -129,9 +134,9 @@ class _Reader:
             self.take()
         shape = tuple(len(self.names[axis]) for axis in axes[len(where) :])
         flat: Any = tables[section].reshape(*tables[section].shape[: len(where)], -1)
-        flat[np.ix_(*where)] = self.values(shape, begin).reshape(-1)
+        flat[np.ix_(*where)] = self.values(shape).reshape(-1)
 
-    def values(self, shape: tuple[int, ...], begin: list[str]) -> Table:
+    def values(self, shape: tuple[int, ...]) -> Table:
         """Numbers in this shape, or the words uniform, identity and reset."""
         if shape and self.next == "uniform":
             self.take()
@@ -141,14 +146,15 @@ class _Reader:
             return np.eye(*shape)
         if shape and self.next == "reset":
             self.take()
-            return np.broadcast_to(self.start(begin), shape)
+            return np.broadcast_to(self.beginning(), shape)
         return np.array([self.number(self.take()) for _ in range(int(np.prod(shape)))]).reshape(shape)
 
     def number(self, token: str) -> float:
         try:
-            return float(token)
+            number = float(token)
         except ValueError:
             self.fail(f"expected a number, got {token!r}")
+        return number if isfinite(number) else self.fail(f"expected a finite number, got {token!r}")
 
     def place(self, axis: str) -> list[int]:
         token = self.take()
@@ -162,15 +168,21 @@ class _Reader:
             return int(token)
         self.fail(f"{token!r} is none of the {axis} ({', '.join(names[:6])}{', ...' if len(names) > 6 else ''})")
 
+    def beginning(self) -> Table:
+        return self.start(["uniform"]) if self.begin is None else self.begin
+
     def start(self, words: list[str]) -> Table:
-        names = self.names["states"]
-        chosen = np.ones(len(names))
-        if words[0] in ("include", "exclude"):
-            chosen[:] = words[0] == "exclude"
-            chosen[[self.index("states", word) for word in words[1:]]] = words[0] == "include"
+        names = self.names.get("states") or self.fail("states must be said before start")
+        chosen = np.zeros(len(names))
+        if words[:1] == ["include"] or words[:1] == ["exclude"]:
+            chosen[[self.index("states", word) for word in words[1:]]] = 1
+            chosen = chosen if words[0] == "include" else 1 - chosen
+        elif words == ["uniform"]:
+            chosen[:] = 1
         elif len(words) == len(names) and (len(words) > 1 or words[0] not in names):
-            chosen = np.array([self.number(word) for word in words])
-        elif words != ["uniform"]:
-            chosen = np.zeros(len(names))
+            return np.array([self.number(word) for word in words])
+        elif len(words) == 1:
             chosen[self.index("states", words[0])] = 1
-        return chosen / chosen.sum()
+        else:
+            self.fail(f"start: expected uniform, one state or {len(names)} chances, got {' '.join(words) or 'nothing'}")
+        return chosen / chosen.sum() if chosen.any() else self.fail("start: no state is left to begin in")

@@ -21,7 +21,7 @@ class Delay(ObservationLayer):
     The last observations of an episode are never seen.
 
     steps: how late observations are
-    leaf: the entry of a Dict that is late; None: the observation
+    leaf: the part of a Dict or Tuple that is late; None: the observation
     """
 
     def __init__(self, env: VectorEnv, steps: Annotated[int, Ge(0)] = 1, leaf: str | None = None):

@@ -20,7 +20,7 @@ class Dropout(ObservationLayer):
     | all else | as of the environment |
 
     p: chance that a number is missing
-    leaf: the entry of a Dict that it is about; None: the observation
+    leaf: the part of a Dict or Tuple that it is about; None: the observation
     """
 
     def __init__(self, env: VectorEnv, p: Annotated[float, Ge(0), Le(1)] = 0.1, leaf: str | None = None):

@@ -20,7 +20,7 @@ class Flicker(ObservationLayer):
     | all else | as of the environment |
 
     p: chance of a blank observation
-    leaf: the entry of a Dict that flickers; None: the observation
+    leaf: the part of a Dict or Tuple that flickers; None: the observation
     """
 
     def __init__(self, env: VectorEnv, p: Annotated[float, Ge(0), Le(1)] = 0.5, leaf: str | None = None):

@@ -23,7 +23,7 @@ channels joined along these |
     the same inside of the agent, where nothing is stored several times.
 
     size: observations that are seen together
-    leaf: the entry of a Dict that it is about; None: the observation
+    leaf: the part of a Dict or Tuple that it is about; None: the observation
     """
 
     def __init__(self, env: VectorEnv, size: Annotated[int, Gt(0)] = 4, leaf: str | None = None):

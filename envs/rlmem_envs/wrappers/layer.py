@@ -1,12 +1,12 @@
 """The base of wrappers: streams of their own, and an exact state, on any vector with NEXT_STEP autoreset."""
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import Space
-from gymnasium.spaces import Box, Dict
+from gymnasium.spaces import Box, Dict, Tuple
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
@@ -95,20 +95,24 @@ class ObservationLayer(Layer):
     A subclass makes the space in its constructor, and fills in `_see(obs, who)`: what is shown of the observations
     [n, ...] of environments `who`. `_first(who, obs)` [n, ...] prepares for those of new episodes, if need be.
 
-    leaf: the entry of a Dict that is changed; None: the observation is a Box by itself
+    leaf: the path of the part of a Dict or Tuple that is changed, such as `camera` or `arm/0`; None: the observation is
+        a Box by itself
     """
 
     def __init__(self, env: VectorEnv, leaf: str | None = None):
         super().__init__(env)
-        self._leaf = leaf
-        space = env.single_observation_space
-        if leaf is not None:
-            if not isinstance(space, Dict) or leaf not in space.spaces:
-                raise ValueError(f"leaf={leaf!r}: expected an entry of a Dict, got {space}")
-            space = space[leaf]
-        if not isinstance(space, Box):
-            raise ValueError(f"{self._name()} reads observations in a Box, not {space}")
-        self._box = space
+        whole = env.single_observation_space
+        parts = dict(_parts(whole))
+        if leaf is not None and leaf not in parts:
+            named = ", ".join(parts) or "none, as there are no parts"
+            raise ValueError(f"leaf={leaf!r}: expected {named}, got {whole}")
+        self._path: tuple[Any, ...] = () if leaf is None else parts[leaf]
+        box = _at(whole, self._path)
+        if not isinstance(box, Box):
+            boxes = [name for name, path in parts.items() if isinstance(_at(whole, path), Box)]
+            example = f"; e.g. leaf={boxes[0]}" if boxes else ""
+            raise ValueError(f"{self._name()} reads observations in a Box, not {box}{example}")
+        self._box = box
         self._kept: Any = None
 
     def _see(self, obs: NDArray[Any], who: Who) -> NDArray[Any]:
@@ -139,16 +143,15 @@ class ObservationLayer(Layer):
         return self._with(obs, shown)
 
     def _part(self, obs: Any) -> NDArray[Any]:
-        return np.asarray(obs if self._leaf is None else obs[self._leaf])
+        return np.asarray(_at(obs, self._path))
 
-    def _with(self, obs: Any, part: NDArray[Any]) -> Any:
-        return part if self._leaf is None else {**obs, self._leaf: part}
+    def _with(self, obs: Any, part: Any) -> Any:
+        return _put(obs, self._path, part)
 
     def _shows(self, low: Any, high: Any, dtype: Any = None) -> None:
         """The bounds of what is seen, and its type if that changes."""
         box = Box(np.asarray(low), np.asarray(high), dtype=dtype or self._box.dtype)
-        space = self.env.single_observation_space
-        self._set_space(box if self._leaf is None else Dict({**space.spaces, self._leaf: box}))  # type: ignore[attr-defined]
+        self._set_space(self._with(self.env.single_observation_space, box))
 
     def _indices(self, indices: Sequence[int]) -> list[int]:
         """Places of a vector, one at least. Raises ValueError for others, and for images."""
@@ -171,3 +174,32 @@ class ObservationLayer(Layer):
 def beside(rows: NDArray[np.bool_], obs: NDArray[Any]) -> NDArray[np.bool_]:
     """Flags [n] in a shape that broadcasts to observations [n, ...]."""
     return rows.reshape(-1, *[1] * (obs.ndim - 1))
+
+
+def _parts(space: Space, name: str = "", path: tuple[Any, ...] = ()) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """The names of the parts of a Dict or Tuple that have no parts themselves, such as `arm/0`, and their keys."""
+    if not isinstance(space, Dict | Tuple):
+        if path:
+            yield name, path
+        return
+    for key, part in space.items() if isinstance(space, Dict) else enumerate(space):
+        yield from _parts(part, f"{name}/{key}" if path else str(key), (*path, key))
+
+
+def _at(tree: Any, path: Sequence[Any]) -> Any:
+    """The part of spaces, or of observations in them, at some keys."""
+    for key in path:
+        tree = tree[key]
+    return tree
+
+
+def _put(tree: Any, path: Sequence[Any], part: Any) -> Any:
+    """Spaces, or observations in them, with another part at some keys."""
+    if not path:
+        return part
+    key, *rest = path
+    parts: dict[Any, Any] = dict(tree.items() if isinstance(tree, Mapping | Dict) else enumerate(tree))
+    parts[key] = _put(parts[key], rest, part)
+    if isinstance(tree, Mapping | Dict):
+        return Dict(parts) if isinstance(tree, Dict) else parts
+    return Tuple(parts.values()) if isinstance(tree, Tuple) else tuple(parts.values())

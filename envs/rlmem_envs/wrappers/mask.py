@@ -18,7 +18,7 @@ class Mask(ObservationLayer):
     | all else | as of the environment |
 
     indices: the places, counted from 0
-    leaf: the entry of a Dict that it is about; None: the observation
+    leaf: the part of a Dict or Tuple that it is about; None: the observation
     """
 
     def __init__(self, env: VectorEnv, indices: Sequence[int], leaf: str | None = None):

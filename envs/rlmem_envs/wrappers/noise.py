@@ -20,7 +20,7 @@ class Noise(ObservationLayer):
     | all else | as of the environment |
 
     std: standard deviation of the errors
-    leaf: the entry of a Dict that it is about; None: the observation
+    leaf: the part of a Dict or Tuple that it is about; None: the observation
     """
 
     def __init__(self, env: VectorEnv, std: Annotated[float, Ge(0)] = 0.1, leaf: str | None = None):

@@ -64,11 +64,11 @@ class RandomStart(TimeLayer):
         while (rows := left > 0).any():
             taken = self._actions(np.flatnonzero(rows))
             seen, _, terminated, truncated, news = self.env.step_rows(rows, taken)  # type: ignore[attr-defined]
-            obs, infos = put_rows(rows, obs, seen), put_infos(rows, infos, news)
+            obs, infos = put_rows(rows, obs, seen, self.single_observation_space), put_infos(rows, infos, news)
             left -= rows
             if (ended := rows & (terminated | truncated)).any():
                 seen, news = self.env.reset(options={**(options or {}), "reset_mask": ended})
-                obs, infos = put_rows(ended, obs, seen), put_infos(ended, infos, news)
+                obs, infos = put_rows(ended, obs, seen, self.single_observation_space), put_infos(ended, infos, news)
                 left[ended] = 0
         return obs, infos
 

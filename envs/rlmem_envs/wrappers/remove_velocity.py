@@ -20,7 +20,7 @@ class RemoveVelocity(ObservationLayer):
     and MountainCarContinuous-v0 [1]; of LunarLander-v3 [2, 3, 5].
 
     indices: the places of the velocities, counted from 0
-    leaf: the entry of a Dict that it is about; None: the observation
+    leaf: the part of a Dict or Tuple that it is about; None: the observation
     """
 
     def __init__(self, env: VectorEnv, indices: Sequence[int], leaf: str | None = None):

@@ -47,7 +47,7 @@ class Repeat(TimeLayer):
             if not rows.any():
                 break
             seen, reward, *ends, news = self.env.step_rows(rows, actions)  # type: ignore[attr-defined]
-            obs, infos = put_rows(rows, obs, seen), put_infos(rows, infos, news)
+            obs, infos = put_rows(rows, obs, seen, self.single_observation_space), put_infos(rows, infos, news)
             rewards[rows] += reward[rows]
             terminated[rows], truncated[rows] = (flags[rows] for flags in ends)
         return obs, rewards, terminated, truncated, infos

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import Dict, Discrete, MultiDiscrete, Tuple
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
@@ -45,12 +45,20 @@ def _has_masks(env: VectorEnv) -> bool:
     return by_method or in_space or bool(getattr(inner, "masks_in_info", False))
 
 
-def put_rows(rows: NDArray[np.bool_], old: Any, new: Any) -> Any:
-    """Arrays or dictionaries of arrays [N, ...] with the `rows` of `new`."""
+def put_rows(rows: NDArray[np.bool_], old: Any, new: Any, space: Any = None) -> Any:
+    """Arrays [N, ...], dictionaries of such, or with a Tuple as `space` tuples of such, with the `rows` of `new`.
+
+    Any other tuple has an entry for each environment, such as texts.
+    """
     if isinstance(old, dict):
-        return {name: put_rows(rows, value, new[name]) for name, value in old.items()}
+        return {
+            name: put_rows(rows, value, new[name], None if space is None else space[name])
+            for name, value in old.items()
+        }
+    if isinstance(space, Tuple):
+        return tuple(put_rows(rows, *parts) for parts in zip(old, new, space, strict=True))
     if isinstance(old, tuple):
-        return tuple(put_rows(rows, *pair) for pair in zip(old, new, strict=True))
+        return tuple(b if row else a for row, a, b in zip(rows, old, new, strict=True))
     old = np.array(old)
     old[rows] = np.asarray(new)[rows]
     return old
