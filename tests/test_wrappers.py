@@ -8,6 +8,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector.utils import iterate
 from helpers import assert_same_weights, killed_at, options, without_time
 from leafy import Leafy
 from rlmem_envs import wrappers
@@ -16,6 +17,7 @@ from rlmem_envs.navigation.wind import Wind
 from rlmem_envs.popgym.multiarmed_bandit import MultiarmedBandit
 from rlmem_envs.popgym.position_only_cartpole import PositionOnlyCartPole
 from rlmem_envs.vector import vectorise
+from torch.utils._pytree import tree_leaves
 
 from rlmem.acting.autoreset import slot_layout
 from rlmem.acting.observed import observed
@@ -301,16 +303,35 @@ def test_vectors_of_others_have_trials_too():
     assert env.single_observation_space.shape == (9,)
 
 
-def leafy(mask, num_envs=N):
-    env = vectorise(lambda: Leafy("box", mask=mask), num_envs)
+def leafy(mask, num_envs=N, kind="box"):
+    env = vectorise(lambda: Leafy(kind, mask=mask), num_envs)
     env.masks_in_info = mask == "info"
     return env
+
+
+@pytest.mark.parametrize("kind", ["image", "dict", "nested"])
+def test_a_trial_without_vectors_tells_the_step_before_in_a_part_of_its_own(kind):
+    plain, told = (wrappers.RL2(leafy(None, kind=kind), 3, inputs=inputs) for inputs in ([], ["reward", "done"]))
+    (seen, _), (obs, _) = plain.reset(seed=0), told.reset(seed=0)
+    ends, row = 0, np.zeros((N, 2), np.float32)
+    for _ in range(40):
+        np.testing.assert_array_equal(obs["before"], row)
+        assert all(told.single_observation_space.contains(one) for one in iterate(told.observation_space, obs))
+        rest = {name: part for name, part in obs.items() if name != "before"} if kind == "dict" else obs["observation"]
+        alike([tree_leaves(seen)], [tree_leaves(rest)])
+        before = told.ended.copy()
+        seen, *_ = plain.step(np.arange(N) % 4)
+        obs, rewards, *_ = told.step(np.arange(N) % 4)
+        row = np.stack([rewards, told.ended > before], 1).astype(np.float32)
+        ends += row[:, 1].sum()
+    assert ends > 10
 
 
 @pytest.mark.parametrize("mask", ["leaf", "info", "method"])
 def test_the_masks_of_a_trial_are_those_of_the_episodes_that_begin_in_it(mask):
     """Leafy fails where an action is forbidden, and its final observations allow nothing."""
-    env = observed(wrappers.RL2(leafy(mask), 3, inputs=[]), lambda names: names)
+    told = [] if mask != "leaf" else ["action", "done"]  # a mask is found beside them, too
+    env = observed(wrappers.RL2(leafy(mask), 3, inputs=told), lambda names: names)
     obs, _ = env.reset(seed=0)
     over, trials = np.zeros(N, bool), 0
     for _ in range(60):

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Gt
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
@@ -14,6 +14,8 @@ from rlmem_envs.wrappers.layer import Layer, Who
 from rlmem_envs.wrappers.timing import put_infos
 
 Input = Literal["action", "reward", "done"]
+BEFORE = "before"
+"""The part of observations that holds what is seen of the step before, where they are no vectors."""
 
 
 class RL2(Layer):
@@ -25,7 +27,8 @@ class RL2(Layer):
     | | |
     |---|---|
     | observation | Box: the environment's (discrete ones one-hot), then of the step before: the action (one-hot if \
-discrete), the reward, and 1 if it ended an episode of the trial; zeros at first |
+discrete), the reward, and 1 if it ended an episode of the trial; zeros at first. Images, and observations of several \
+parts, are a Dict that has the step before as a part of its own, `before` |
     | action, reward | as of the environment |
     | end | terminates with the last episode of the trial, however that ends |
     | hidden | the task: of a task of rlmem its hidden facts, as far as they are the task (`task_facts`), of a single \
@@ -36,7 +39,7 @@ Gymnasium environment all that `reset(seed)` draws |
     episodes as a whole, so theirs are alike in that, too.
 
     episodes: episodes of a trial
-    inputs: what is seen of the step before; with none of them the observation stays as it is, images too
+    inputs: what is seen of the step before; with none of them the observation stays as it is
     """
 
     def __init__(
@@ -55,22 +58,29 @@ Gymnasium environment all that `reset(seed)` draws |
         self.ended = np.zeros(env.num_envs, np.int64)  # episodes of the trial
         self.task = np.zeros(env.num_envs, np.int64)  # the number of its first one
         old = env.single_observation_space
-        flat = isinstance(old, Discrete | MultiDiscrete) or (isinstance(old, Box) and len(old.shape) == 1)
-        if inputs and not flat:
-            raise ValueError(
-                f"RL2: inputs beside {old} have no place; expected vectors or discrete ones; e.g. inputs=[]"
-            )
         spaces = {
             "action": env.single_action_space,
             "reward": Box(-np.inf, np.inf, (1,), np.float32),
             "done": Box(0, 1, (1,), np.float32),
         }
-        self._columns = [Columns(old, True), *(Columns(spaces[name], True) for name in inputs)] if inputs else []
-        self._inputs = inputs
-        if inputs:
-            dtype = old.dtype if isinstance(old, Box) and np.dtype(old.dtype).kind == "f" else np.float32
-            low, high = (np.concatenate(ends) for ends in zip(*[part.bounds for part in self._columns], strict=True))
-            self._set_space(Box(low.astype(dtype), high.astype(dtype), dtype=dtype))
+        self._inputs = {name: Columns(spaces[name], True) for name in inputs}
+        flat = isinstance(old, Discrete | MultiDiscrete) or (isinstance(old, Box) and len(old.shape) == 1)
+        self._old = Columns(old, True) if flat else None
+        if not inputs:
+            return
+        dtype = old.dtype if isinstance(old, Box) and np.dtype(old.dtype).kind == "f" else np.float32
+        columns = [*([self._old] if self._old else []), *self._inputs.values()]
+        low, high = (
+            np.concatenate(ends).astype(dtype) for ends in zip(*[part.bounds for part in columns], strict=True)
+        )
+        self._row = Box(low, high, dtype=dtype)
+        if flat:
+            self._set_space(self._row)
+            return
+        parts = dict(old.spaces) if isinstance(old, Dict) else {"observation": old}
+        if BEFORE in parts:
+            raise ValueError(f"RL2: observations have a part `{BEFORE}` already; e.g. inputs=[]")
+        self._set_space(Dict({**parts, BEFORE: self._row}))
 
     def _begin(self, who: Who, obs: Any) -> None:
         self.ended[who] = 0
@@ -99,16 +109,19 @@ Gymnasium environment all that `reset(seed)` draws |
         if not self._inputs:
             return obs
         before = {"action": actions, "reward": rewards, "done": done}
-        joined = np.zeros(self.observation_space.shape or (), self.observation_space.dtype)
-        at = self._columns[0].width
-        self._columns[0].write(np.asarray(obs) - _start(self.env.single_observation_space), joined[:, :at])
-        for name, part in zip(self._inputs, self._columns[1:], strict=True):
+        row, at = np.zeros((self.num_envs, *self._row.shape), self._row.dtype), 0
+        if self._old is not None:
+            at = self._old.width
+            self._old.write(np.asarray(obs) - _start(self.env.single_observation_space), row[:, :at])
+        for name, part in self._inputs.items():
             if before[name] is not None:
                 first_value = _start(self.single_action_space) if name == "action" else 0
-                part.write(np.asarray(before[name]) - first_value, joined[:, at : at + part.width])
-                joined[first, at : at + part.width] = 0
+                part.write(np.asarray(before[name]) - first_value, row[:, at : at + part.width])
+                row[first, at : at + part.width] = 0
             at += part.width
-        return joined
+        if self._old is not None:
+            return row
+        return {**(obs if isinstance(obs, dict) else {"observation": obs}), BEFORE: row}
 
 
 def _start(space: Any) -> Any:
