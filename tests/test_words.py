@@ -122,7 +122,6 @@ def test_the_commands_that_a_run_prints_name_its_directory_whatever_it_is_called
 
 
 OURS = {
-    "build.py: group",
     "dataset.py: action",
     "overrides.py: near",
 }

@@ -54,7 +54,7 @@ def run(args: Arguments) -> int:
     from rlmem.reproduction.outcome import Outcome, shipped_records
     from rlmem.reproduction.own_rows import parse
     from rlmem.reproduction.run import runner_of
-    from rlmem.reproduction.tables import print_outcome, publish, write
+    from rlmem.reproduction.tables import print_outcome, publish
 
     rows = parse(args.rows)
     runner = runner_of(name, experiment, args.budget, args.dir, rows=rows)
@@ -90,8 +90,7 @@ def run(args: Arguments) -> int:
         _write_page(outcome, args.page)
         return 0
     if args.show:
-        outcome, code = runner.so_far(), 0
-        write(outcome, runner.folder)
+        outcome, code = runner.written(), 0
     else:
         from rlmem.commands.cli import main
 

@@ -234,8 +234,10 @@ def _unknown_key(line: str, parts: list[str], node: Tree, tree: Tree, options: O
     near = near or [f"{g}={name if '_target_' in tree[g] else to_text([*tree[g], name])}" for g in groups]
     what = "no such key" if accepted else f"`{'.'.join(parents)}` has no keys"
     option = _option_with(group, name) if parents == [group] and "=" in line else None
-    typed = shell(f"{group}={option}", line.lstrip("+~"))
-    example = _example(near, tree, options) if option is None else f"rlmem train {typed}"
+    if option is None:
+        example = _example(near, tree, options)
+    else:
+        example = f"rlmem train {shell(f'{group}={option}', line.lstrip('+~'))}"
     return sentence(line, what, near=near, accepted=accepted, example=example)
 
 

@@ -75,7 +75,7 @@ def require_readable(number: int, where: object, written: Mapping[str, Any]) -> 
 
 
 HEADS = {"activation": "leaky_relu", "head_init": "small_output"}
-SEEN = {"observe": "partial", "privileged": False}
+VIEW = {"observe": "partial", "privileged": False}
 CRITIC = {"critic_observation": None, "critic_memory": None}
 ADDED: dict[str, Data] = {
     "rlmem.algos.ppo.PPO": HEADS | CRITIC | {"reward_scale": 1.0, "ld_weight": 0.0, "ld_lambda": 0.5},
@@ -86,19 +86,19 @@ ADDED: dict[str, Data] = {
     "rlmem.algos.td3.TD3": HEADS | CRITIC,
     "rlmem.batching.Segment": {"running": False},
     "rlmem_envs.vector.make": {"action_masks": False},
-    "rlmem_envs.popgym.make": SEEN,
-    "rlmem_envs.mazes.tmaze.TMaze": SEEN,
-    "rlmem_envs.languages.regular.RegularLanguage": {"answer": "end"} | SEEN,
-    "rlmem_envs.lprnn.cued_catch.CuedCatch": SEEN,
-    "rlmem_envs.lprnn.sequence_recall.SequenceRecall": SEEN,
-    "rlmem_envs.lprnn.teleporter_tmaze.TeleporterTMaze": SEEN,
-    "rlmem_envs.pixels.visual_match.VisualMatch": SEEN,
-    "rlmem_envs.pixels.key_to_door.KeyToDoor": SEEN,
-    "rlmem_envs.navigation.wind.Wind": SEEN,
-    "rlmem_envs.navigation.point_robot.PointRobot": SEEN,
-    "rlmem_envs.diagnostics.two_step_cue.TwoStepCue": SEEN,
-    "rlmem_envs.diagnostics.memory_chain.MemoryChain": SEEN,
-    "rlmem_envs.pomdp.tables.POMDP": SEEN,
+    "rlmem_envs.popgym.make": VIEW,
+    "rlmem_envs.mazes.tmaze.TMaze": VIEW,
+    "rlmem_envs.languages.regular.RegularLanguage": {"answer": "end"} | VIEW,
+    "rlmem_envs.lprnn.cued_catch.CuedCatch": VIEW,
+    "rlmem_envs.lprnn.sequence_recall.SequenceRecall": VIEW,
+    "rlmem_envs.lprnn.teleporter_tmaze.TeleporterTMaze": VIEW,
+    "rlmem_envs.pixels.visual_match.VisualMatch": VIEW,
+    "rlmem_envs.pixels.key_to_door.KeyToDoor": VIEW,
+    "rlmem_envs.navigation.wind.Wind": VIEW,
+    "rlmem_envs.navigation.point_robot.PointRobot": VIEW,
+    "rlmem_envs.diagnostics.two_step_cue.TwoStepCue": VIEW,
+    "rlmem_envs.diagnostics.memory_chain.MemoryChain": VIEW,
+    "rlmem_envs.pomdp.tables.POMDP": VIEW,
     "rlmem_envs.occlusion.cartpole.CartPole": {"privileged": False},
     "rlmem_envs.occlusion.pendulum.Pendulum": {"privileged": False},
     "rlmem_envs.occlusion.robots.make": {"privileged": False},

@@ -2,7 +2,8 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,19 @@ CELLS = "cells.json"
 """The file with the item and budget of a reproduction, and the job or folder of every run."""
 Collected = tuple[Sequence[Record], Sequence[Curve], Mapping[str, Path]]
 """A record of every run, learning curves, and pictures by caption."""
+
+
+@contextmanager
+def held(lock: Path) -> Iterator[None]:
+    """Hold a file that only one of the processes that share a reproduction holds at a time; the others wait.
+
+    Raises UserError if it cannot be written.
+    """
+    with writing(lock.parent, ELSEWHERE):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        acquired = FileLock(lock).acquire()
+    with acquired:
+        yield
 
 
 class Runner(ABC):
@@ -127,9 +141,20 @@ class Runner(ABC):
         try:
             code = self.run(planned, options)
         finally:
+            outcome = self.written()
+        return outcome, code
+
+    def written(self) -> Outcome:
+        """`so_far`, with its tables in `folder`.
+
+        Processes that share the runs may end at the same time: each collects and writes alone, so that the last one to
+        write knows of all runs.
+        """
+        self.require_own()
+        with held(self.folder / ".tables.lock"):
             outcome = self.so_far()
             write(outcome, self.folder)
-        return outcome, code
+        return outcome
 
     def so_far(self) -> Outcome:
         """What has been run, without running more. Raises UserError if nothing has, or if something else lies there."""
@@ -173,14 +198,12 @@ class Runner(ABC):
     def ask_for(self, kind: str, runs: Iterable[tuple[Cell, int, str]]) -> None:
         """Add runs (a cell, a seed, and the job or folder that `kind` says) to CELLS. Raises UserError."""
         asked = [{"row": cell.row, "column": cell.column, "seed": seed, kind: own} for cell, seed, own in runs]
-        with writing(self.runs, ELSEWHERE):
-            self.runs.mkdir(parents=True, exist_ok=True)
-            with FileLock(self.runs / ".cells.lock"):
-                before = self.read_cells()["cells"] if (self.runs / CELLS).exists() else []
-                merged = {(c["row"], c["column"], c["seed"]): c for c in [*before, *asked]}
-                about: dict[str, Any] = {"item": self.owner, "budget": self.budget, "cells": list(merged.values())}
-                about |= {"rows": self.experiment.own_rows} if self.experiment.own_rows else {}
-                rundir.write_atomically(self.runs / CELLS, json.dumps(about, indent=1) + "\n")
+        with held(self.runs / ".cells.lock"), writing(self.runs, ELSEWHERE):
+            before = self.read_cells()["cells"] if (self.runs / CELLS).exists() else []
+            merged = {(c["row"], c["column"], c["seed"]): c for c in [*before, *asked]}
+            about: dict[str, Any] = {"item": self.owner, "budget": self.budget, "cells": list(merged.values())}
+            about |= {"rows": self.experiment.own_rows} if self.experiment.own_rows else {}
+            rundir.write_atomically(self.runs / CELLS, json.dumps(about, indent=1) + "\n")
 
     def read_cells(self) -> dict[str, Any]:
         """The content of CELLS. Raises UserError."""

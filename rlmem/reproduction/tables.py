@@ -8,7 +8,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
 
 from rlmem.config.paths import results_dir
 from rlmem.errors import UserError, writing
@@ -51,12 +50,10 @@ def print_outcome(outcome: Outcome, where: str) -> None:
 def write(outcome: Outcome, folder: Path) -> None:
     """Write results.csv, curves.csv, verdict.json, table.md, table.tex and table.csv into `folder`.
 
-    The file of an experiment that is not shipped is kept there as experiment.yaml. Processes that share a reproduction
-    may end at the same time; one writes after the other.
+    The file of an experiment that is not shipped is kept there as experiment.yaml.
     """
     with writing(folder, ELSEWHERE):
         folder.mkdir(parents=True, exist_ok=True)
-    with writing(folder, ELSEWHERE), FileLock(folder / ".tables.lock"):
         _write_numbers(outcome, folder / RESULTS, folder / "curves.csv", folder / EXPERIMENT)
         verdict = judge(outcome)
         about = {"item": outcome.name, "budget": outcome.budget, "verdict": verdict.word, "why": verdict.why}

@@ -7,8 +7,6 @@ from itertools import product
 from operator import itemgetter
 from pathlib import Path
 
-from filelock import FileLock
-
 from rlmem.config.compose import Config
 from rlmem.errors import Fault, UserError
 from rlmem.record import rundir
@@ -19,7 +17,7 @@ from rlmem.reproduction.leaderboard import state_sizes
 from rlmem.reproduction.metrics import BESIDE, curve, curve_key, read
 from rlmem.reproduction.outcome import Curve, Record
 from rlmem.reproduction.parts import Analysis
-from rlmem.reproduction.runner import Collected, Runner
+from rlmem.reproduction.runner import Collected, Runner, held
 from rlmem.reproduction.twins import capacity
 from rlmem.sweep.jobs import Job, NewJob
 from rlmem.sweep.manifest import Manifest
@@ -120,8 +118,10 @@ class Training(Runner):
 
         done = [self.runs / job.name for _, _, job in self._listed() if job.state == "done"]
         for run_dir, analysis in product(done, self.experiment.analyses):
-            with FileLock(self.runs / ".analysis.lock"):  # other processes may share these runs
-                if _is_made(analysis, run_dir):
+            if _is_made(analysis, run_dir):
+                continue
+            with held(self.runs / ".analysis.lock"):
+                if _is_made(analysis, run_dir):  # by another process that shares these runs, in the meantime
                     continue
                 try:
                     analyze(analysis.what, run_dir, **analysis.options)

@@ -14,7 +14,7 @@ from rlmem.algos.base import Algorithm
 from rlmem.batching import Batching
 from rlmem.config.catalog import default_choices
 from rlmem.config.compose import Config
-from rlmem.config.messages import to_text
+from rlmem.config.messages import shell, to_text
 from rlmem.config.schema import CALLBACKS, WRAPPER
 from rlmem.config.targets import build, locate, require_kind
 from rlmem.errors import UserError, one_line
@@ -67,7 +67,7 @@ def build_group(config: Config, group: str, **runtime: Any) -> Any:
         try:
             return _build_node(where, group, node, **runtime)
         except ValueError as error:  # values that do not go together
-            raise UserError(f"{where}: {error}; see `rlmem config {where}`") from error
+            raise UserError(f"{where}: {error}; see `rlmem config {shell(where)}`") from error
 
 
 def _build_node(where: str, group: str, node: dict[str, Any], **runtime: Any) -> Any:
