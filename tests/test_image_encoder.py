@@ -203,6 +203,6 @@ def test_a_killed_run_on_images_resumes_exactly(in_tmp, algo):
 
 
 def test_an_encoder_that_does_not_fit_the_environment_is_refused_before_training(in_tmp):
-    with pytest.raises(UserError, match=r"^encoder=cnn: reads images .*; see `rlmem config encoder=\.\.\.`$"):
+    with pytest.raises(UserError, match=r"^encoder=cnn: reads images .*; see `rlmem config encoder=cnn`$"):
         train(load(["env=repeat_previous", "encoder=cnn", "total_steps=100"]))
     assert not any(Path().iterdir())

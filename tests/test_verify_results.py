@@ -186,7 +186,7 @@ def test_code_in_no_commit_and_what_cannot_be_recomputed_are_named(tmp_path):
     notes = " ".join(verify(tmp_path / "results", pictures=False).notes)
     assert "memoroids/figure4 laptop: some runs are of code that is in no commit (abc+changes)" in notes
     assert (
-        "not recomputed, mmer: read from series that are not stored (memoroids/figure4 laptop, 1 of 36 runs)" in notes
+        "not recomputed, mmer: read from series that are not stored (memoroids/figure4 laptop, 1 of 160 runs)" in notes
     )
     assert f"{tmp_path / 'RESULTS.md'}: there is none to compare" in notes
 
