@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv, VectorWrapper
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from rlmem.acting.masks import given_masks, mask_source
+from rlmem.acting.trees import alike, arrays, numeric_leaves, put_infos, put_rows
 from rlmem.spaces import component_sizes
 
 MODES = ", ".join(mode.name for mode in AutoresetMode)
@@ -126,7 +127,7 @@ class Slotted(VectorWrapper):
         if self.mode is AutoresetMode.DISABLED and begins.any():
             self._begin(begins)
         obs, rewards, terminated, truncated, infos = self.env.step(self._allowed(begins, actions))
-        obs = _arrays(obs, self.single_observation_space)
+        obs = arrays(obs, self.single_observation_space)
         for i in np.flatnonzero(~begins):
             self.taken[i].append(np.array(actions[i]))
         rewards, terminated, truncated = (np.array(part) for part in (rewards, terminated, truncated))
@@ -138,14 +139,14 @@ class Slotted(VectorWrapper):
             obs, infos = self._with_final(obs, infos, over)
         if begins.any():
             first, first_infos = self._begin(begins)
-            obs, infos = _put(obs, begins, first), _put_infos(infos, begins, first_infos)
+            obs, infos = put_rows(obs, begins, first), put_infos(infos, begins, first_infos)
         self.over = over
         return obs, rewards, terminated, truncated, infos
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on exactly from here."""
         numbers = {name: getattr(self, name).copy() for name in ("seeds", "episode", "drawn", "over")}
-        seen = [leaf.copy() for leaf in _numbers(self.raw)]
+        seen = [leaf.copy() for leaf in numeric_leaves(self.raw)]
         return numbers | {"actions": [np.array(taken).tolist() for taken in self.taken], "seen": seen}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -173,12 +174,12 @@ class Slotted(VectorWrapper):
             actions = [taken[t - longest] if ready else waiting for taken, ready in zip(self.taken, begun, strict=True)]
             allowed = self._allowed(~begun, np.array(actions))
             obs, _, terminated, truncated, infos = self.env.step(allowed)
-            self.raw = _arrays(obs, self.single_observation_space)
+            self.raw = arrays(obs, self.single_observation_space)
             self._infos = infos if self._masks == "info" else {}
             ended = np.logical_or(terminated, truncated)
         if longest and (late := lengths == 0).any():
             self._begin(late, taken=False)
-        if not _alike(self.raw, state["seen"], ~self.over):
+        if not alike(self.raw, state["seen"], ~self.over):
             what = "other observations than before it was saved: not all of it follows from seeds and actions"
             warnings.warn(f"{self.named}: the running episodes, played again, show {what}", stacklevel=2)
 
@@ -197,15 +198,15 @@ class Slotted(VectorWrapper):
         everyone, before = rows.all() or self.raw is None, self.raw
         given = dict(options or {}) if everyone else {**(options or {}), "reset_mask": rows.copy()}
         obs, infos = self.env.reset(seed=seeds, options=given or None)  # type: ignore[arg-type]
-        obs = _arrays(obs, self.single_observation_space)
-        if not everyone and not _alike(obs, before, ~rows):
+        obs = arrays(obs, self.single_observation_space)
+        if not everyone and not alike(obs, before, ~rows):
             what = "is reset as a whole: it takes no options['reset_mask'], which its autoreset mode needs here"
             raise CannotTurn(
                 f"{self.named} ({self.mode.name}) {what}; expected a masked reset, or NEXT_STEP and state()"
             )
         self.raw = obs
         if self._masks == "info":
-            self._infos = infos if everyone else _put_infos(self._infos, rows, infos)
+            self._infos = infos if everyone else put_infos(self._infos, rows, infos)
         if taken:
             for i in np.flatnonzero(rows):
                 self.taken[i] = []
@@ -241,7 +242,7 @@ class Slotted(VectorWrapper):
                 what = "resets in the same step, and its infos have no `final_obs` of an episode that ended"
                 raise CannotTurn(f"{self.named} ({self.mode.name}) {what}; expected infos['final_obs'][{i}]")
             tree_map(partial(_write, int(i)), obs, row)
-        return obs, _put_infos(infos, over, last or {})
+        return obs, put_infos(infos, over, last or {})
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "env":
@@ -251,60 +252,3 @@ class Slotted(VectorWrapper):
 
 def _write(i: int, array: np.ndarray, row: Any) -> None:
     array[i] = row
-
-
-def _put(obs: Any, rows: np.ndarray, other: Any) -> Any:
-    """`obs`, a tree of arrays [N, ...], with the `rows` of `other`."""
-
-    def put(mine: Any, theirs: Any) -> np.ndarray:
-        mine = np.array(mine)
-        mine[rows] = np.asarray(theirs)[rows]
-        return mine
-
-    return tree_map(put, obs, other)
-
-
-def _put_infos(infos: Mapping[str, Any], rows: np.ndarray, other: Mapping[str, Any]) -> dict[str, Any]:
-    """Infos in Gymnasium's form, `name` and where it is known, `_name`, whose `rows` are those of `other` alone."""
-    found = dict(infos)
-    for name in found:
-        if name.startswith("_") and isinstance(found[name], np.ndarray):
-            found[name] = found[name] & ~rows
-    for name, theirs in other.items():
-        known = other.get(f"_{name}")
-        if name.startswith("_") or known is None:
-            continue
-        where = rows & known
-        if isinstance(theirs, Mapping):
-            found[name] = _put_infos(found.get(name, {}), rows, theirs)
-        elif name in found:
-            found[name] = np.where(where.reshape(-1, *[1] * (np.ndim(theirs) - 1)), theirs, found[name])
-        else:
-            found[name] = theirs
-        found[f"_{name}"] = found.get(f"_{name}", np.zeros_like(rows)) | where
-    return found
-
-
-def _arrays(obs: Any, space: Any) -> Any:
-    """Observations of N environments as a tree of arrays [N, ...]; what is no array, such as texts, as objects [N]."""
-    if isinstance(space, spaces.Dict) and isinstance(obs, Mapping):
-        return {name: _arrays(part, space.spaces.get(name)) for name, part in obs.items()}
-    if not isinstance(obs, tuple):
-        return obs
-    if isinstance(space, spaces.Tuple):
-        return tuple(_arrays(*pair) for pair in zip(obs, space, strict=True))
-    objects = np.empty(len(obs), object)
-    for i, one in enumerate(obs):
-        objects[i] = one
-    return objects
-
-
-def _numbers(obs: Any) -> list[np.ndarray]:
-    """The leaves of a tree of arrays that hold numbers, not objects."""
-    return [leaf for leaf in map(np.asarray, tree_leaves(obs)) if leaf.dtype != object]
-
-
-def _alike(obs: Any, before: Any, rows: np.ndarray) -> bool:
-    """Whether `rows` of the numbers in two trees of arrays [N, ...] are equal; an unread NaN equals itself."""
-    pairs = zip(_numbers(obs), _numbers(before), strict=True)
-    return all(np.array_equal(a[rows], b[rows], equal_nan=a.dtype.kind == "f") for a, b in pairs)
