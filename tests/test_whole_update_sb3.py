@@ -1,8 +1,11 @@
 """Whole updates of PPO equal those of stable-baselines3: hundreds of clipped gradient steps on what rlmem collected.
 
 The settings are those of experiments/familiar/lander.yaml, where the value loss decides how far gradients are clipped.
+Actor and critic are compared apart, since the critic moves much further. Advantages are standardised by the deviation
+over n transitions here and over n - 1 there, which alone leads the actors percents apart: here both take the former.
 """
 
+from functools import partialmethod
 from itertools import chain
 from unittest.mock import patch
 
@@ -40,20 +43,22 @@ def test_ppo_moves_its_weights_as_stable_baselines3_does(in_tmp):
         with torch.no_grad():
             for ours, theirs in pairs:
                 theirs.load_state_dict(ours.state_dict())
-        before = flat(ours for ours, _ in pairs)
+        before = [flat(network) for network in networks(pairs, 0)]
         model.rollout_buffer = Transitions(model.policy, rollout, cut(rollout, batching), algo.generator)
-        model.train()
+        with patch.object(torch.Tensor, "std", partialmethod(torch.Tensor.std, correction=0)):
+            model.train()
         metrics = original(algo, rollout, batching, progress)
-        after, theirs = flat(ours for ours, _ in pairs), flat(theirs for _, theirs in pairs)
-        apart.append(float((after - theirs).norm() / (after - before).norm()))
+        for old, *both in zip(before, networks(pairs, 0), networks(pairs, 1), strict=True):
+            ours, theirs = map(flat, both)
+            apart.append(float((ours - theirs).norm() / (ours - old).norm()))
         assert metrics["ppo/value_loss"] == pytest.approx(model.logger.name_to_value["train/value_loss"], rel=1e-3)
         assert model.rollout_buffer.timeouts > 10
         return metrics
 
     with patch.object(PPO, "update", both):
         train(load([*ITEM["overrides"], *ITEM["columns"]["lander_ppo"], *GAME, "total_steps=7000", "run_dir=run"]))
-    assert len(apart) == 2
-    assert max(apart) < 5e-3  # rounding grows from step to step
+    assert len(apart) == 2 * 2
+    assert max(apart) < 1e-4  # rounding grows from step to step
 
 
 class Transitions:
@@ -105,6 +110,12 @@ def linears(*networks):
 def layers_of(policy):
     extractor = policy.mlp_extractor
     return chain(linears(extractor.policy_net, policy.action_net), linears(extractor.value_net, policy.value_net))
+
+
+def networks(pairs, whose):
+    """The layers of the actor and of the critic, ours (0) or theirs (1)."""
+    layers = [pair[whose] for pair in pairs]
+    return layers[:3], layers[3:]
 
 
 @torch.no_grad()
