@@ -3,7 +3,6 @@
 Without the hardware, and to know what is computed, the products are emulated: rounded, then multiplied in float32.
 """
 
-from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from rlmem.errors import UserError
 from rlmem.memory.base import Memory
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
-from rlmem.scan import bf16
+from rlmem.scan import bf16, native
 from rlmem.scan.matmul import Linear, constant_weights, linear
 
 DEVIATION = 0.02
@@ -135,50 +134,62 @@ def test_agents_of_both_precisions_act_side_by_side(emulated):
     assert not torch.equal(*apart)
 
 
-def test_onednn_is_told_for_the_time_of_a_product(monkeypatch):
-    """Whatever the hardware does then, the numbers are those of the definition."""
-    monkeypatch.delenv("RLMEM_BF16", raising=False)
-    before, x, W = torch.backends.mkldnn.matmul.fp32_precision, draw(300, 20), draw(8, 20)
-    found = bf16.multiply(x, bf16.prepared(W))
-    assert torch.backends.mkldnn.matmul.fp32_precision == before
-    torch.testing.assert_close(found, bf16.rounded(x) @ bf16.rounded(W).t())
-
-
 @pytest.fixture
-def modes(monkeypatch):
-    """The modes that oneDNN is set to, in turn; "none" before."""
-    found = ["none"]
-
-    class Watched:
-        fp32_precision = property(lambda self: found[-1], lambda self, mode: found.append(mode))
-
-    monkeypatch.setattr(torch.backends.mkldnn, "matmul", Watched())
+def kernel(monkeypatch):
     monkeypatch.delenv("RLMEM_BF16", raising=False)
-    return found
+    if why := bf16.missing(torch.device("cpu")):
+        pytest.skip(why)
 
 
-def test_onednn_is_told_for_products_in_bf16_alone(modes, monkeypatch):
-    layer, x = Linear(20, 8), draw(300, 20)
-    layer(x).sum().backward()
-    assert modes == ["none"]
-    layer.precision = "bf16"
-    layer(x)
-    assert modes == ["none", "bf16", "none"]
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        bf16.multiply(x, draw(8, 19))
-    assert modes == ["none", *["bf16", "none"] * 2]
+SHAPES = [(1, 1, 1), (5, 3, 2), (6, 64, 64), (97, 513, 70), (300, 1030, 129), (13, 0, 7), (0, 4, 3)]
 
 
-def test_products_of_two_threads_that_overlap_restore_the_mode(modes):
-    """The second one begins within the first, and ends after it."""
-    first, second = bf16._onednn_in_bf16(), bf16._onednn_in_bf16()
-    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
-        for thread, act in (one, first.__enter__), (other, second.__enter__):
-            thread.submit(act).result()
-        one.submit(first.__exit__, None, None, None).result()
-        assert modes[-1] == "bf16", "the other thread still multiplies"
-        other.submit(second.__exit__, None, None, None).result()
-    assert modes == ["none", "bf16", "none"]
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)], ids=str)
+def test_the_kernel_is_the_definition(kernel, shape, turned):
+    """Whole and broken blocks of rows, columns and depth; matrices as they are stored and transposed."""
+    (n, D, H), kept = shape, lambda M, turn: M.t().contiguous().t() if turn else M
+    x, W, b = kept(draw(n, D), turned[0]), kept(draw(H, D), turned[1]), draw(H)
+    for bias in (b, None):
+        y = native.bf16_product(x, W, bias)
+        truth = bf16.rounded(x).double() @ bf16.rounded(W).double().t() + (0 if bias is None else b)
+        torch.testing.assert_close(y.double(), truth, rtol=2e-6, atol=1e-6 * D)
+
+
+def test_the_kernel_computes_a_layer_and_its_gradients(kernel, monkeypatch):
+    leaves, g = [v.requires_grad_() for v in (draw(300, 20), draw(8, 20), draw(8))], draw(300, 8)
+    found, calls = [], []
+    monkeypatch.setattr(native, "bf16_product", lambda *a, kernel=native.bf16_product: calls.append(a) or kernel(*a))
+    for emulated in (False, True):
+        if emulated:
+            monkeypatch.setenv("RLMEM_BF16", "emulated")
+        y = linear(*leaves, "bf16")
+        found.append([y, *torch.autograd.grad(y, leaves, g)])
+        assert len(calls) == 3, "forward, and the gradients of x and W"
+    torch.testing.assert_close(*found, rtol=0, atol=1e-4)
+
+
+def test_the_kernel_carries_on_what_is_not_finite(kernel):
+    x = draw(70, 20)
+    x[3, 4], x[5, 6] = torch.nan, torch.inf
+    y = native.bf16_product(x, draw(8, 20).abs(), None)
+    assert y[3].isnan().all() and y[5].isposinf().all() and y[[0, 1, 2, 4, *range(6, 70)]].isfinite().all()
+
+
+def test_threads_share_the_kernels_rows(kernel):
+    x, W, before = draw(5000, 40), draw(24, 40), torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = native.bf16_product(x, W, None)
+        torch.set_num_threads(3)
+        assert torch.equal(native.bf16_product(x, W, None), alone)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_shapes_that_do_not_fit_are_said(kernel):
+    with pytest.raises(ValueError, match=r"x \[3, 20\], W \[8, 19\] and b None do not fit"):
+        native.bf16_product(draw(3, 20), draw(8, 19), None)
 
 
 def test_a_parameter_of_that_name_is_its_modules_own():
@@ -198,21 +209,21 @@ def test_compiled_code_in_bf16_is_refused(in_tmp, emulated):
         plan(load([*TINY, "precision=bf16", "compile=inductor"]))
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_an_older_torch_is_said(monkeypatch, device):
+def test_an_older_torch_is_said(monkeypatch):
     monkeypatch.delenv("RLMEM_BF16", raising=False)
-    monkeypatch.setattr(torch.backends, "mkldnn", None)
     monkeypatch.setattr(torch.ops.aten, "mm", None)
-    assert f"torch {torch.__version__} has no such products" in bf16.missing(torch.device(device))
+    assert f"torch {torch.__version__} has no such products" in bf16.missing(torch.device("cuda"))
 
 
-@pytest.mark.parametrize("features", ["flags : avx512f avx512_bf16", "flags : amx_bf16", "flags : avx2", ""])
-def test_hardware_decides(in_tmp, monkeypatch, features):
+def test_hardware_and_compiler_decide(in_tmp, monkeypatch):
     monkeypatch.delenv("RLMEM_BF16", raising=False)
-    monkeypatch.setattr(bf16, "processor_features", lambda: features)
-    if "bf16" in features:
-        assert bf16.missing(torch.device("cpu")) is None
-        return
+    monkeypatch.setattr(bf16, "processor_features", lambda: "flags : avx512f avx512_bf16")
+    monkeypatch.setattr(native, "exports", lambda name: True)
+    assert bf16.missing(torch.device("cpu")) is None
+    monkeypatch.setattr(native, "exports", lambda name: False)
+    monkeypatch.setattr(native, "missing", lambda: "needs a C++ compiler, and none is installed")
+    assert bf16.missing(torch.device("cpu")) == "no kernel: needs a C++ compiler, and none is installed"
+    monkeypatch.setattr(bf16, "processor_features", lambda: "flags : avx2")
     with pytest.raises(UserError, match="precision=bf16: this processor has no instructions for it"):
         small_run("precision=bf16")
 
@@ -230,8 +241,11 @@ LEARNS = (
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("game", GAMES)
-def test_learning_is_equal(in_tmp, emulated, game):
-    """Three seeds each, whose mean returns differ by less than a tenth of what there is to win."""
+def test_learning_is_equal(in_tmp, monkeypatch, game):
+    """Three seeds each, whose mean returns differ by less than a tenth of what there is to win; by the kernel, if any."""
+    monkeypatch.delenv("RLMEM_BF16", raising=False)
+    if bf16.missing(torch.device("cpu")):
+        monkeypatch.setenv("RLMEM_BF16", "emulated")
     (settings, best, chance), means = GAMES[game], {}
     for precision in ("float32", "bf16"):
         scores = []

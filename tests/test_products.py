@@ -36,7 +36,7 @@ def kept(tmp_path):
 
 
 @ONEDNN
-@pytest.mark.parametrize(("ratio", "found"), [(1.05, "blas"), (1.8, "onednn")])
+@pytest.mark.parametrize(("ratio", "found"), [(1.01, "blas"), (1.8, "onednn")])
 def test_the_faster_is_taken_and_measured_once(fresh, monkeypatch, tmp_path, ratio, found):
     times = []
     monkeypatch.setattr(products, "_ratio", lambda: times.append(ratio) or ratio)

@@ -1,11 +1,13 @@
 """Processor time of training beside that of an earlier commit, in turns in one process.
 
     OMP_NUM_THREADS=1 python benchmarks/peers/before.py [COMMIT] [--cases ffm gru ...] [--rounds 7] [--json PATH]
+                                                        [--now KEY=VALUE ...]
 
 COMMIT (82eb24e by default) is checked out into a temporary work tree. Both packages are loaded side by side, each under
 its own `sys.modules`, and take turns: an iteration of the loop each, acting, learning and recording included. Ratios
 are medians over rounds of the earlier commit's time by this one's, so above 1 is faster; in brackets their spread, then
-those of acting and learning alone.
+those of acting and learning alone. --now sets options of this one's runs alone: `before.py HEAD --now precision=bf16`
+measures what bf16 is worth.
 """
 
 import argparse
@@ -103,13 +105,17 @@ class Version:
         return iterate
 
 
-def compare(before: Version, now: Version, overrides: list[str], rounds: int) -> dict[str, Any]:
-    """The ratios of `rounds` turns, after two of warm-up."""
+def compare(before: Version, now: Version, overrides: list[str], mine: list[str], rounds: int) -> dict[str, Any]:
+    """The ratios of `rounds` turns, after two of warm-up.
+
+    overrides: of both runs
+    mine: more of them, of the run of `now` alone
+    """
     with tempfile.TemporaryDirectory() as scratch:
         folders = [Path(scratch, name) for name in ("before", "now")]
         for folder in folders:
             folder.mkdir()
-        both = [version.iteration(overrides, folder) for version, folder in zip((before, now), folders, strict=True)]
+        both = [before.iteration(overrides, folders[0]), now.iteration([*overrides, *mine], folders[1])]
         turns = [tuple(iterate() for iterate in both) for _ in range(rounds + 2)][2:]
     found: dict[str, Any] = {}
     for part in ("all", "act", "learn"):
@@ -125,6 +131,7 @@ def main() -> None:
     parser.add_argument("commit", nargs="?", default="82eb24e")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="CASE", help=", ".join(CASES))
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--now", nargs="+", default=[], metavar="KEY=VALUE")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -137,7 +144,7 @@ def main() -> None:
             before, now = Version(tree), Version(ROOT)
             found = {}
             for name in options.cases:
-                found[name] = compare(before, now, CASES[name], options.rounds)
+                found[name] = compare(before, now, CASES[name], options.now, options.rounds)
                 it, act, learn = found[name].values()
                 times = f"{it['before_us']:.1f} -> {it['now_us']:.1f} us a step"
                 spread = f"({it['least']:.2f} to {it['most']:.2f})"
@@ -148,7 +155,7 @@ def main() -> None:
     if options.json:
         with now.loaded():
             machine = import_module("rlmem.bench.skeleton").machine(torch.device("cpu"))
-        found = {"commit": options.commit, "machine": machine, "cases": found}
+        found = {"commit": options.commit, "now": options.now, "machine": machine, "cases": found}
         options.json.write_text(json.dumps(found, indent=2) + "\n")
 
 

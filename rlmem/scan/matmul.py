@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.scan import bf16
+from rlmem.scan import bf16, native
 from rlmem.system import products
 
 FEW = 256
@@ -92,22 +92,30 @@ def linear(x: Tensor, W: Tensor, b: Tensor | None = None, precision: Precision =
     if _rounds(x, W, precision):
         if torch.compiler.is_compiling():  # exported, too: a file must not depend on the hardware that it was made on
             return F.linear(bf16.rounded(x), bf16.rounded(W), b)
-        return _Linear.apply(x.reshape(-1, x.shape[-1]), W, b, precision).view(*x.shape[:-1], len(W))
+        return _by_rows(x, W, b, precision)
     if torch.compiler.is_compiling():  # the compiler chooses, and knows no operator of oneDNN by its own name
         return F.linear(x, W, b)
     if x.dim() == 2 and len(x) <= FEW and (Wt := transposed(W)) is not None:
         return x @ Wt if b is None else torch.addmm(b, x, Wt)
     if not _uses_onednn(x, W, b):
         return F.linear(x, W, b)
-    return _Linear.apply(x.reshape(-1, x.shape[-1]), W, b, precision).view(*x.shape[:-1], len(W))
+    return _by_rows(x, W, b, precision)
+
+
+def _by_rows(x: Tensor, W: Tensor, b: Tensor | None, precision: Precision) -> Tensor:
+    rows = x.reshape(-1, x.shape[-1])
+    y = _Linear.apply(rows, W, b, precision) if torch.is_grad_enabled() else product(rows, W, b, precision)
+    return y.view(*x.shape[:-1], len(W))
 
 
 def product(x: Tensor, W: Tensor, b: Tensor | None = None, precision: Precision = "float32") -> Tensor:
     """`linear` for x [n, D], recording no gradient."""
     if _rounds(x, W, precision):
+        constant = _constant.derived is not None and isinstance(W, nn.Parameter)
+        if bf16.has_kernel(x) and not (constant and len(x) <= FEW):  # few rows do not pay for packing the weights
+            return native.bf16_product(x, W, b)
         made = derived("bf16", W, bf16.prepared) if isinstance(W, nn.Parameter) else bf16.prepared(W)
-        y = bf16.multiply(x, made)
-        return y if b is None else y + b
+        return bf16.multiply(x, made, b)
     if not _uses_onednn(x, W, b):
         return F.linear(x, W, b)
     return products.onednn_linear(x, W, b)

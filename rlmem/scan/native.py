@@ -93,6 +93,19 @@ def advantages(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, 
     return A
 
 
+def bf16_product(x: Tensor, W: Tensor, b: Tensor | None) -> Tensor:
+    """x W^T + b [n, H] of x [n, D], W [H, D] and b [H] in float32: see kernels/bf16.cpp."""
+    (n, D), H = x.shape, len(W)
+    if W.shape[1] != D or (b is not None and b.shape != (H,)):
+        raise ValueError(f"x {list(x.shape)}, W {list(W.shape)} and b {b if b is None else list(b.shape)} do not fit")
+    turned = [not M.is_contiguous() and M.t().is_contiguous() for M in (x, W)]
+    x, W = (M.t() if t else M.contiguous() for M, t in zip((x, W), turned, strict=True))
+    y = x.new_empty(n, H)
+    arguments = (x, turned[0], W, not turned[1], None if b is None else b.contiguous(), y)
+    call_in_parallel("bf16_product", arguments, [(n, D, H, *rows) for rows in _shares(n, _threads(n * D))])
+    return y
+
+
 def run_rows(name: str, arguments: tuple[Any, ...], sizes: tuple[int, ...], B: int, work: int) -> None:
     """Run a kernel whose rows are independent, shared by threads; see `call_in_parallel`.
 
@@ -134,6 +147,11 @@ def call_in_parallel(name: str, arguments: tuple[Any, ...], parts: Sequence[tupl
         wait(others)  # before an interrupt frees what they write to
     for other in others:
         other.result()
+
+
+def exports(name: str) -> bool:
+    """Whether there is a kernel of this name for float32; some exist on some processors only."""
+    return missing() is None and hasattr(_library(), f"{name}_float32")
 
 
 @cache
