@@ -229,7 +229,7 @@ def test_hardware_and_compiler_decide(in_tmp, monkeypatch):
 
 
 GAMES = {  # the settings, the best return and a random agent's
-    "two_step_cue": (("env=two_step_cue", "env.delay=3", "total_steps=40000"), 1.0, 0.25),
+    "position_only_cartpole": (("env=position_only_cartpole", "env.level=easy", "total_steps=80000"), 1.0, 0.1),
     "repeat_first": (("env=repeat_first", "env.level=easy", "total_steps=80000"), 1.0, -0.5),
 }
 LEARNS = (
