@@ -356,6 +356,20 @@ def test_the_curve_of_shm_is_the_product_along_the_episode(runs):
     assert summary.arrays["C"].shape == (4, 4, 4)
 
 
+def test_what_shm_leaves_is_beside_what_it_left_before_it_learnt(runs):
+    summary = measured("shm", runs["shm"], episodes=2, seed=5)
+    run = load_run(runs["shm"], seed=5)
+    agent = run.untrained()
+    (memory,) = run.memories(SHM, "shm", "shm", agent).values()
+    x, product = agent.trunks.critic.encoder(*run.play(2).batch.inputs).detach(), torch.ones(2, 4, 4)
+    for C, _ in calibrations(memory, x[:, : int(summary.rows[-1]["t"])], seed=5):
+        product = product * C
+    metrics = summary.metrics
+    assert metrics["below_one_at_end_untrained"] == pytest.approx(product_stats(product)[1].mean())
+    learnt = metrics["below_one_at_end"] - metrics["below_one_at_end_untrained"]
+    assert metrics["below_one_at_end_learnt"] == pytest.approx(learnt) != 0
+
+
 # ---- hidden
 
 

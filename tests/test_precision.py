@@ -242,7 +242,7 @@ LEARNS = (
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("game", GAMES)
 def test_learning_is_equal(in_tmp, monkeypatch, game):
-    """Three seeds each, whose mean returns differ by less than a tenth of what there is to win; by the kernel, if any."""
+    """Three seeds each; mean returns differ by less than a tenth of what there is to win. By the kernel, if any."""
     monkeypatch.delenv("RLMEM_BF16", raising=False)
     if bf16.missing(torch.device("cpu")):
         monkeypatch.setenv("RLMEM_BF16", "emulated")

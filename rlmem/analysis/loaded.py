@@ -161,12 +161,14 @@ class LoadedRun:
         batch.state0 = None
         return Episodes(batch, batch.mask.sum(1))
 
-    def memories(self, kind: type[M], option: str, what: str) -> dict[str, M]:
-        """The memories of a class in the agent, by name: "memory", or "critic" and "actor", with the place in a stack.
+    def memories(self, kind: type[M], option: str, what: str, agent: Any = None) -> dict[str, M]:
+        """The memories of a class in an agent, by name: "memory", or "critic" and "actor", with the place in a stack.
+
+        agent: None: the run's
 
         Raises UserError, which names the option of conf/memory that has such memories, if there are none.
         """
-        trunks = self.agent.trunks
+        trunks = (agent or self.agent).trunks
         named = {"critic": trunks.critic, "actor": trunks.actor} if trunks.separate else {"memory": trunks.critic}
         found = {
             ".".join([name, *path.split(".")[1:]]) if path else name: module

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator
 from copy import deepcopy
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from rlmem.analysis.loaded import LoadedRun
-from rlmem.analysis.output import Result
+from rlmem.agents.base import Agent
+from rlmem.analysis.loaded import Episodes, LoadedRun
+from rlmem.analysis.output import Result, beside_null, with_null
 from rlmem.memory.shm import SHM
 from rlmem.seeding import Streams
 from rlmem.stats.figures import COLOURS, as_image, figure, whole_numbers
@@ -22,40 +24,76 @@ def measure(run: LoadedRun, *, episodes: int = 20) -> Result:
 
     The elements of P_t below 1 are averaged: where they vanish, so does the memory. C_t is computed in float64, for
     every `calibration`, as the step from a memory of ones minus the step from a memory of zeros. If actor and critic
-    have a memory each, the critic's is measured.
+    have a memory each, the critic's is measured. The null is what the same memory left before it learnt, along the same
+    episodes.
     """
     name, memory = next(iter(run.memories(SHM, "shm", "shm").items()))
     played = run.play(episodes)
+
+    def along(agent: Agent) -> Along:
+        return follow(agent, run.memories(SHM, "shm", "shm", agent)[name], played, run.seed)
+
+    found = with_null("shm", run.agent, run.untrained, along)
+    scores = {which: of.metrics() for which, of in found.items()}
+    stats, C, M, shown = found["trained"]
+    rows = [
+        {"episode": i, "t": t + 1, "product_mean": p, "below_one_mean": b, "below_one_share": s}
+        for i, n in enumerate(played.length.tolist())
+        for t, (p, b, s) in enumerate(stats[:, i, :n].T.tolist())
+    ]
+    pictures = {"picture": picture(stats[1], memory.calibration), "matrices": matrices(C, M, shown + 1)}
+    about = {"memory": name, "calibration": memory.calibration, "draw": memory.draw, "episodes": episodes}
+    metrics = beside_null(scores, [metric for metric in scores["trained"] if metric.startswith("below_one")])
+    return Result(metrics, rows, pictures, about, {"C": C, "M": M, "t": shown + 1})
+
+
+class Along(NamedTuple):
+    """The calibrations of a memory along episodes.
+
+    stats: `product_stats` of P_t at every slot [3, episodes, slots], NaN after an episode's end
+    C, M: C_t and M_t [shown, k, k] of the first episode
+    shown: the slots of these, from 0
+    """
+
+    stats: NDArray[np.float64]
+    C: NDArray[np.float64]
+    M: NDArray[np.float64]
+    shown: NDArray[np.int64]
+
+    def metrics(self) -> dict[str, float]:
+        """Means over episodes."""
+        mean, below, share = np.nanmean(self.stats, 1)
+        return {
+            "below_one_at_end": float(below[-1]),
+            **{f"below_one_at_{t}": float(below[t - 1]) for t in (10, 100, 1000) if t <= len(below)},
+            "share_below_one_at_end": float(share[-1]),
+            "steps_to_one_percent": float((below > 0.01).sum()),
+            "product_mean_at_end": float(mean[-1]),
+        }
+
+
+@torch.no_grad()
+def follow(agent: Agent, memory: SHM, played: Episodes, seed: int) -> Along:
+    """What the calibrations of an agent's memory leave along episodes.
+
+    memory: that of the agent
+    seed: of the rows of draw=fresh
+    """
     seen: list[tuple[Any, ...]] = []  # what the memory reads
-    with torch.no_grad(), memory.register_forward_pre_hook(lambda module, args: seen.append(args)):
-        run.agent.trunks.read(played.batch)
+    with memory.register_forward_pre_hook(lambda module, args: seen.append(args)):
+        agent.trunks.read(played.batch)
     lengths, slots = played.length.numpy(), int(played.length.max())
     shown = np.unique(np.linspace(0, int(lengths[0]) - 1, 4).astype(int))  # the slots whose matrices are drawn
     stats, kept = np.full((3, len(lengths), slots), np.nan), []
     product = torch.ones(len(lengths), memory.k, memory.k, dtype=torch.float64)
-    for t, (C, M) in enumerate(calibrations(memory, seen[0][0][:, :slots], run.seed)):
+    for t, (C, M) in enumerate(calibrations(memory, seen[0][0][:, :slots], seed)):
         product = product * C
         stats[:, :, t] = product_stats(product)
         if t in shown:
             kept.append((C[0].numpy(), M[0].numpy()))
     stats[:, np.arange(slots) >= lengths[:, None]] = np.nan
-    mean, below, share = np.nanmean(stats, 1)
-    metrics = {
-        "below_one_at_end": float(below[-1]),
-        **{f"below_one_at_{t}": float(below[t - 1]) for t in (10, 100, 1000) if t <= slots},
-        "share_below_one_at_end": float(share[-1]),
-        "steps_to_one_percent": float((below > 0.01).sum()),
-        "product_mean_at_end": float(mean[-1]),
-    }
-    rows = [
-        {"episode": i, "t": t + 1, "product_mean": p, "below_one_mean": b, "below_one_share": s}
-        for i, n in enumerate(lengths)
-        for t, (p, b, s) in enumerate(stats[:, i, :n].T.tolist())
-    ]
     C_shown, M_shown = (np.stack(matrices) for matrices in zip(*kept, strict=True))
-    pictures = {"picture": picture(stats[1], memory.calibration), "matrices": matrices(C_shown, M_shown, shown + 1)}
-    about = {"memory": name, "calibration": memory.calibration, "draw": memory.draw, "episodes": episodes}
-    return Result(metrics, rows, pictures, about, {"C": C_shown, "M": M_shown, "t": shown + 1})
+    return Along(stats, C_shown, M_shown, shown)
 
 
 @torch.no_grad()
