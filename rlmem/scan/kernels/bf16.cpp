@@ -1,6 +1,7 @@
 // C = A B + b of matrices in single precision whose entries are rounded to bfloat16, with sums in single precision, by
 // the instruction for it (VDPBF16PS). It multiplies pairs: of 16 columns at once, numbers k and k + 1 of each.
 
+#include <cstdlib>
 #include <memory>
 
 #include "common.h"
