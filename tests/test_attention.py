@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from rlmem.scan import attention, cells
+from rlmem.scan import attention, native
 
-pytestmark = pytest.mark.skipif(bool(cells.missing()), reason=str(cells.missing()))
+pytestmark = pytest.mark.skipif(bool(native.missing()), reason=str(native.missing()))
 
 
 def plain(q, k, v, age, heads, bias=None):

@@ -1,135 +1,100 @@
-"""Which library multiplies large matrices: measured once per machine, the same for all processes, said on resuming."""
+"""The kernel of matrix products: right in every layout, and a row of a result the same whatever rows are beside it."""
 
 import json
+from itertools import product as combinations
 from pathlib import Path
 
 import pytest
 import torch
 from test_reliability import killed_at, run
 
-from rlmem.errors import UserError
-from rlmem.scan.matmul import FEW, linear
-from rlmem.system import products
+from rlmem.scan import native
+from rlmem.scan.matmul import FEW, LITTLE, constant_weights, gradient_of_weight, linear
 
-ONEDNN = pytest.mark.skipif(not products.has_onednn(), reason="torch has no oneDNN here")
-
-
-@pytest.fixture
-def fresh(monkeypatch, tmp_path):
-    """A call makes the next question that of a new process, whose cache is empty at first."""
-
-    def forget():
-        products.take(None)
-        products.faster.cache_clear()
-        products._measured.cache_clear()
-
-    monkeypatch.delenv("RLMEM_PRODUCTS", raising=False)
-    monkeypatch.setenv("RLMEM_CACHE", str(tmp_path / "cache"))
-    forget()
-    yield forget
-    forget()
+KERNEL = pytest.mark.skipif(bool(native.missing()), reason=str(native.missing()))
+SHAPES = [(1, 1, 1), (5, 3, 7), (9, 17, 48), (17, 0, 5), (37, 1100, 100), (140, 600, 97)]
+"""Rows, numbers in a sum and columns: around the sizes of tiles, panels, chunks and depths."""
 
 
-def kept(tmp_path):
-    (path,) = (tmp_path / "cache").iterdir()
-    return path
+def matrix(rows, columns, dtype, turned):
+    x = torch.randn(rows, columns, dtype=dtype)
+    return x.t().contiguous().t() if turned else x
 
 
-@ONEDNN
-@pytest.mark.parametrize(("ratio", "found"), [(1.01, "blas"), (1.8, "onednn")])
-def test_the_faster_is_taken_and_measured_once(fresh, monkeypatch, tmp_path, ratio, found):
-    times = []
-    monkeypatch.setattr(products, "_ratio", lambda: times.append(ratio) or ratio)
-    for _ in range(3):
-        assert products.library() == found
-        fresh()
-    assert len(times) == 1
-    assert kept(tmp_path).read_text() == f"{found}\n"
-
-
-@ONEDNN
-def test_what_another_process_measured_first_holds(fresh, monkeypatch, tmp_path):
-    products.library()
-    path = kept(tmp_path)
-    path.unlink()
-    monkeypatch.setattr(products, "_ratio", lambda: path.write_text("blas\n") and 2.0)
-    fresh()
-    assert products.library() == "blas"
-
-
-@ONEDNN
-def test_a_damaged_file_is_measured_anew_and_a_lost_cache_costs_nothing_but_time(fresh, monkeypatch, tmp_path):
-    monkeypatch.setattr(products, "_ratio", lambda: 2.0)
-    products.library()
-    path = kept(tmp_path)
-    path.write_bytes(b"\xff\x00 half a")
-    fresh()
-    assert products.library() == "onednn"
-    assert kept(tmp_path).read_text() == "onednn\n"
-    monkeypatch.setattr(products, "cache_folders", lambda: [path / "no folder"])
-    fresh()
-    assert products.library() == "onednn"
-
-
-@ONEDNN
+@KERNEL
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_what_is_measured_are_float32_products_whatever_the_default(dtype):
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        assert 0.05 < products._ratio() < 20
-    finally:
-        torch.set_default_dtype(before)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_products_are_right_in_every_layout(shape, dtype):
+    torch.manual_seed(0)
+    (n, k, m), bound = shape, 1e-4 if dtype == torch.float32 else 1e-12
+    for turned_x, turned_W, bias in combinations([False, True], repeat=3):
+        x, W = matrix(n, k, dtype, turned_x), matrix(m, k, dtype, turned_W)
+        b = torch.randn(m, dtype=dtype) if bias else None
+        truth = x.double() @ W.double().t() + (0 if b is None else b)
+        found = native.product(x, W, b)
+        torch.testing.assert_close(found.double(), truth, rtol=bound, atol=bound)
+        assert torch.equal(native.product(x, W, b, native.packed(W)), found)
+        apart = native.product(x[:, ::2], W[:, ::2], b)  # neither rows nor columns side by side
+        torch.testing.assert_close(apart, native.product(x[:, ::2].contiguous(), W[:, ::2].contiguous(), b))
 
 
-@pytest.mark.parametrize(("name", "there"), [("mkl", True), ("onednn", False)])
-def test_a_library_that_is_not_here_is_refused_before_anything_is_written(fresh, monkeypatch, in_tmp, name, there):
-    monkeypatch.setenv("RLMEM_PRODUCTS", name)
-    monkeypatch.setattr(products, "has_onednn", lambda: there)
-    with pytest.raises(
-        UserError, match=rf"^RLMEM_PRODUCTS={name}: accepted here: [a-z, ]+; e\.g\. unset RLMEM_PRODUCTS$"
-    ):
-        run()
-    assert not Path("run").exists()
+@KERNEL
+def test_threads_share_a_product_without_changing_it(monkeypatch):
+    x, W, b = torch.randn(70, 300), torch.randn(130, 300), torch.randn(130)
+    alone = native.product(x, W, b)
+    for threads in (2, 3, 7):
+        monkeypatch.setattr(native, "_threads", lambda work, threads=threads: threads)
+        assert torch.equal(native.product(x, W, b), alone)
+        assert torch.equal(native.product(x, W, b, native.packed(W)), alone)
 
 
-@ONEDNN
-@pytest.mark.parametrize("rows", [FEW, FEW + 1])
-def test_both_libraries_give_the_same_values_and_gradients(fresh, monkeypatch, rows):
-    """In double precision as the truth; the libraries agree with it within rounding."""
+@KERNEL
+def test_a_row_does_not_depend_on_the_rows_beside_it():
+    """What slots give together, as in training, is what each gave alone, as in acting: not a bit differs."""
+    torch.manual_seed(0)
+    x, layer = torch.randn(300, 70), torch.nn.Linear(70, 50)
+    with torch.no_grad(), constant_weights():
+        together = linear(x, layer.weight, layer.bias)
+        for rows in (1, 2, 7, 64, 299):
+            assert torch.equal(linear(x[:rows], layer.weight, layer.bias), together[:rows])
+
+
+@pytest.mark.parametrize("rows", [FEW, FEW + 1, LITTLE // (24 * 40) + 1])
+def test_values_and_gradients_are_those_of_torch(rows):
     torch.manual_seed(0)
     x, W, b = torch.randn(rows, 24), torch.randn(40, 24), torch.randn(40)
     truth = gradients(x.double(), W.double(), b.double())
-    used = []
-    monkeypatch.setattr(products, "onednn_linear", lambda *a, f=products.onednn_linear: used.append(1) or f(*a))
-    for name in ("blas", "onednn"):
-        monkeypatch.setenv("RLMEM_PRODUCTS", name)
-        fresh()
-        for ours, theirs in zip(gradients(x, W, b), truth, strict=True):
-            torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-3)
-        assert bool(used) == (name == "onednn" and rows > FEW)
+    for ours, theirs in zip(gradients(x, W, b), truth, strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(gradient_of_weight(x, x), x.t() @ x)
 
 
 def gradients(*leaves):
+    """The product, its gradients, and one of a gradient."""
     leaves = [leaf.clone().requires_grad_() for leaf in leaves]
     y = linear(*leaves)
-    return y, *torch.autograd.grad(y.square().sum(), leaves)
+    found = torch.autograd.grad(y.square().sum(), leaves, create_graph=True)
+    (second,) = torch.autograd.grad(found[0].square().sum(), leaves[1])
+    return y.detach(), *(x.detach() for x in found), second
 
 
-@ONEDNN
-def test_a_resumed_run_keeps_its_library_and_says_what_is_another(fresh, monkeypatch, in_tmp, capsys):
-    monkeypatch.setenv("RLMEM_PRODUCTS", "onednn")
+@KERNEL
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match=r"^x \[2, 3\], W \[5, 4\] and b None do not fit$"):
+        native.product(torch.randn(2, 3), torch.randn(5, 4))
+    with pytest.raises(ValueError, match=r"b \[1\] do not fit$"):
+        native.product(torch.randn(2, 4), torch.randn(5, 4), torch.randn(1))
+    with pytest.raises(RuntimeError, match="shapes"):
+        linear(torch.randn(99, 3), torch.randn(5, 4))
+
+
+def test_a_resumed_run_says_what_is_another(in_tmp, capsys):
     with killed_at(4):
         run("on_exists=resume")
-    monkeypatch.delenv("RLMEM_PRODUCTS")
-    monkeypatch.setattr(products, "_ratio", lambda: 1.0)
     file, text = Path("run/run.json"), Path("run/run.json").read_text()
-    assert json.loads(text)["products"] == "onednn"
     run("on_exists=resume", "total_steps=400")
     assert "resumed at step 368\n" in capsys.readouterr().out
-    assert json.loads(file.read_text())["resumed"][0]["products"] == "onednn"
-    monkeypatch.setenv("RLMEM_PRODUCTS", "blas")
     file.write_text(json.dumps(json.loads(text) | {"versions": {"torch": "1\x1b[31m\n"}, "machine": 3}))
     run("on_exists=resume", "total_steps=500")
-    said = f"(torch: 1[31m before, {torch.__version__} now; products: onednn before, blas now)"
+    said = f"(torch: 1[31m before, {torch.__version__} now)"
     assert f"resumed at step 400; last digits may differ {said}\n" in capsys.readouterr().out

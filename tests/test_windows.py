@@ -16,7 +16,7 @@ from rlmem.memory.gpt import GPT
 from rlmem.memory.gtrxl import GTrXL
 from rlmem.memory.positions import rotate, rotation, sinusoid
 from rlmem.memory.tcn import TCN
-from rlmem.scan import attention, cells
+from rlmem.scan import attention, native
 
 D = 6
 
@@ -26,8 +26,8 @@ def attention_by(request, monkeypatch):
     """Attention by the native kernel, and by the operations of torch that stand for it elsewhere."""
     if request.param == "operations":
         monkeypatch.setattr(attention, "can_run", lambda *tensors: False)
-    elif cells.missing():
-        pytest.skip(cells.missing())
+    elif native.missing():
+        pytest.skip(native.missing())
 
 
 def stream(T, B=2, start_rate=0.02, seed=0):
@@ -125,7 +125,7 @@ def test_gpt_in_chunks_is_gpt_in_one_dense_call(window):
         torch.testing.assert_close(ours, truth, rtol=0, atol=1e-11)
 
 
-@pytest.mark.skipif(bool(cells.missing()), reason=str(cells.missing()))
+@pytest.mark.skipif(bool(native.missing()), reason=str(native.missing()))
 @pytest.mark.parametrize(
     "make", [lambda: GPT(D, 8, 2, 2, window=20), lambda: GTrXL(D, 8, 2, 2, window=20)], ids=["gpt", "gtrxl"]
 )

@@ -1,7 +1,6 @@
 """`rlmem bench train`: environment steps per second, learning included, beside sb3-contrib's RecurrentPPO."""
 
 import tempfile
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -19,7 +18,7 @@ from rlmem.bench.skeleton import Bench, Numbers, Table, quotient, verdict
 from rlmem.bench.timing import using_threads
 from rlmem.errors import UserError, extra
 from rlmem.loops.on_policy import OnPolicyLoop
-from rlmem.scan import cells
+from rlmem.scan import native
 
 ENVS, SLOTS, EPOCHS, MINIBATCHES, WIDTH, HEADS = 16, 128, 4, 4, 256, 64
 SETTING = (
@@ -103,11 +102,9 @@ class Ours:
         self.loop = cast(OnPolicyLoop, loop)
         with using_threads(1):
             rollout, _ = self.loop.collector.collect(SLOTS, 2**62)
-        # The counter sees torch's operators only. The kernel of cells calls BLAS itself: the loop over cells runs here.
-        with warnings.catch_warnings(), patch.object(cells, "can_run", lambda *tensors: False):
-            warnings.simplefilter("ignore", UserWarning)  # about Intel GPUs, from the flag
-            with torch.backends.mkldnn.flags(enabled=False), FlopCounterMode(display=False) as counter:
-                self.loop.algo.update(rollout, self.loop.batching, 0.0)
+        # The counter sees torch's operators only, and none of what kernels do.
+        with patch.object(native, "takes", lambda *tensors: False), FlopCounterMode(display=False) as counter:
+            self.loop.algo.update(rollout, self.loop.batching, 0.0)
         self.flops = counter.get_total_flops()  # the matrix products of one update
 
     def __call__(self) -> None:

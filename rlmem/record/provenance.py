@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from rlmem import __version__
-from rlmem.system import products
 from rlmem.system.hardware import installed_version, machine_class
 
 PACKAGES = (
@@ -37,7 +36,6 @@ def provenance() -> dict[str, Any]:
         "host": platform.node(),
         "platform": platform.platform(),
         "machine": machine_class(),
-        "products": products.library(),
         "command": sys.argv,
     }
 
@@ -47,14 +45,13 @@ def why_digits_differ(about: Mapping[str, Any]) -> str | None:
 
     about: the contents of its run.json; {} if they are not known
 
-    None if processor, torch and library for products are those of the process before.
+    None if processor and torch are those of the process before.
     """
     before = [about, *about.get("resumed", [])][-1]
     versions = before.get("versions")
     pairs = {
         "processor": (str(before.get("machine", "")).partition(", ")[2] or None, machine_class().partition(", ")[2]),
         "torch": (versions.get("torch") if isinstance(versions, dict) else None, installed_version("torch")),
-        "products": (before.get("products"), products.library()),
     }
     changes = [
         f"{name}: {''.join(filter(str.isprintable, was[:100]))} before, {now} now"  # run.json may be anybody's

@@ -26,7 +26,7 @@ from rlmem.memory.lstm import LSTM
 from rlmem.memory.slstm import SLSTM
 from rlmem.nets.encoder import InputEncoder
 from rlmem.run.forecast import require_environments
-from rlmem.scan import cells, native, triton_scan
+from rlmem.scan import native, triton_scan
 from rlmem.spaces import ACTION_MASK, chosen
 from rlmem.supervised.classify import Labelled
 
@@ -111,7 +111,7 @@ def scan_engines(memory: Memory, device: torch.device) -> list[str]:
     found = list(dict.fromkeys(found))
     kinds = GRU | LSTM | SLSTM | BRC  # which have kernels of their own
     has_cells = device.type == "cpu" and any(isinstance(module, kinds) for module in memory.modules())
-    if has_cells and (why := cells.missing()):
+    if has_cells and (why := native.missing()):
         found.append(f"an operator at a time (the native engine {why})")
     return found
 

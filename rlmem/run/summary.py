@@ -21,7 +21,6 @@ from rlmem.run.assemble import Parts, learning_threads
 from rlmem.run.build import make_evaluation_env, scan_engines
 from rlmem.run.forecast import checkpoint_bytes, parameters, replay_bytes, size
 from rlmem.run.trunks import SEVERAL_PARTS
-from rlmem.system import products
 
 
 def announcements(config: Config, parts: Parts, run_dir: Path) -> Iterator[str]:
@@ -44,9 +43,7 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     settings, choices, devices = config.settings, config.choices, config.settings.trainer.devices
     described, replay = parts.algo.describe(parts.plan), _replay(parts)
     threads = f", {learning_threads(settings)} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
-    onednn = parts.device.type == "cpu" and products.library() == "onednn"
-    by = ", large matrix products by oneDNN" if onednn else ""
-    by += ", products in bf16" if settings.precision == "bf16" else ""
+    by = ", products in bf16" if settings.precision == "bf16" else ""
     together = f"{devices} processes, each with {parts.num_envs} of the environments"
     training = f"{choices['algo']}, {choices['batching']} batching: {settings.total_steps:,} steps"
     checkpoint, whole = settings.checkpoint, " with the replay" if replay else ""

@@ -15,7 +15,6 @@ from rlmem.loops.base import Loop
 from rlmem.loops.callbacks import Callback
 from rlmem.parallel import joined, launched, wait_for_first
 from rlmem.parallel.start import announce, team
-from rlmem.record.facts import RunRecord
 from rlmem.record.loggers import make_loggers
 from rlmem.record.progress import Progress
 from rlmem.run.assemble import assemble, choose_device, learning_threads
@@ -24,7 +23,6 @@ from rlmem.run.make_loop import SILENT, conclusion, make_loop, recorded
 from rlmem.run.resume import Fresh, Start, begin, open_run, warm_start
 from rlmem.run.stored import fitting, require_alone, require_resumable, stored_config
 from rlmem.run.summary import announcements, summary
-from rlmem.system import products
 from rlmem.system.failures import as_faults
 from rlmem.system.signals import stopping_politely
 
@@ -59,9 +57,6 @@ def train(
     if (place := launched()) and place.rank > 0:
         return Finished(None, follow(config))
     values, settings = config.values, config.settings
-    there = settings.run_dir if settings.on_exists == "resume" and resumed is None else resumed
-    products.take(RunRecord(Path(there)).about.get("products") if there else None)
-    products.library()  # refuses a wrong RLMEM_PRODUCTS
     called = make_callbacks(config, callbacks)
     parts = assemble(config)
     config, values = parts.config, parts.config.values

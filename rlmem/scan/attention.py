@@ -62,5 +62,5 @@ class _Attention(torch.autograd.Function):
 
 
 def _run(kernel: str, arguments: tuple[Any, ...], sizes: tuple[int, ...]) -> None:
-    """Run a kernel of kernels/attention.cpp on this thread; BLAS may use others."""
-    native.call_in_parallel(kernel, (*arguments, native.gemm(arguments[0].dtype)), [sizes])
+    """Run a kernel of kernels/attention.cpp."""
+    native.call_in_parallel(kernel, arguments, [sizes])

@@ -14,20 +14,13 @@ import torch
 from torch import Tensor
 
 from rlmem.scan import native
+from rlmem.scan.matmul import derived, gradient_of_weight
 from rlmem.scan.native import addressable
-
-FEW_STEPS = 8
-"""Below so many steps, transposing U costs more than it saves."""
 
 
 def can_run(*tensors: Tensor) -> bool:
-    """Whether the kernels take these tensors: all on the CPU and of one type, with a compiler and a BLAS to call."""
-    return native.takes(*tensors) and missing(tensors[0].dtype) is None
-
-
-def missing(dtype: torch.dtype = torch.float32) -> str | None:
-    """Why the kernels cannot run here; None if they can."""
-    return native.missing() or (None if native.gemm(dtype) else "finds no BLAS in torch's libraries")
+    """Whether the kernels take these tensors: all on the CPU and of one type, with a compiler."""
+    return native.takes(*tensors)
 
 
 def gru(wx: Tensor, h0: Tensor, U: Tensor, bias: Tensor, sizes: Tensor) -> Tensor:
@@ -100,8 +93,7 @@ class _GRU(torch.autograd.Function):
     def forward(ctx, wx: Tensor, h0: Tensor, U: Tensor, bias: Tensor, sizes: Tensor) -> Tensor:
         (E, H), S = h0.shape, len(wx)
         uh_n, h, work = wx.new_empty(S, H), wx.new_empty(S, H), wx.new_empty(E, 3 * H)
-        W, transposed = _for_products(U, sizes)
-        _call("gru_forward", (wx, h0, W, bias, sizes, uh_n, h, work, transposed), len(sizes), H)
+        _call("gru_forward", (wx, h0, _panels(U), bias, sizes, uh_n, h, work), len(sizes), H)
         ctx.save_for_backward(wx, uh_n, h, h0, U, sizes)
         return h
 
@@ -111,18 +103,17 @@ class _GRU(torch.autograd.Function):
         gates, uh_n, h, h0, U, sizes = ctx.saved_tensors
         grad_wx, grad_uh, grad_h0 = torch.empty_like(gates), torch.empty_like(gates), torch.zeros_like(h0)
         grads = addressable(grad_h), grad_wx, grad_uh, grad_h0
-        _call("gru_backward", (gates, uh_n, h, h0, U, sizes, *grads, len(h)), len(sizes), h.shape[1])
+        _call("gru_backward", (gates, uh_n, h, h0, native.packed(U.t()), sizes, *grads, len(h)), len(sizes), h.shape[1])
         before = previous_states(h0, h, sizes.tolist())
-        return grad_wx, grad_h0, grad_uh.t() @ before, grad_uh.sum(0), None
+        return grad_wx, grad_h0, gradient_of_weight(grad_uh, before), grad_uh.sum(0), None
 
 
 class _BRC(torch.autograd.Function):
     @staticmethod
     def forward(ctx, gates: Tensor, candidate: Tensor, h0: Tensor, U: Tensor, sizes: Tensor) -> Tensor:
         h, work, elementwise = torch.empty_like(candidate), h0.new_empty(len(h0), gates.shape[1]), U.dim() == 1
-        W, transposed = (U, False) if elementwise else _for_products(U, sizes)
-        tensors = gates, candidate, h0, W, sizes, h, work
-        _call("brc_forward", (*tensors, elementwise, transposed), len(sizes), h.shape[1])
+        tensors = gates, candidate, h0, U if elementwise else _panels(U), sizes, h, work
+        _call("brc_forward", (*tensors, elementwise), len(sizes), h.shape[1])
         ctx.save_for_backward(gates, candidate, h, h0, U, sizes)
         return h
 
@@ -132,10 +123,11 @@ class _BRC(torch.autograd.Function):
         gates, candidate, h, h0, U, sizes = ctx.saved_tensors
         grad_gates, grad_candidate, grad_h0 = *map(torch.empty_like, (gates, candidate)), torch.zeros_like(h0)
         grads = addressable(grad_h), grad_gates, grad_candidate, grad_h0
-        tensors, elementwise = (gates, candidate, h, h0, U, sizes, *grads), U.dim() == 1
+        elementwise = U.dim() == 1
+        tensors = gates, candidate, h, h0, U if elementwise else native.packed(U.t()), sizes, *grads
         _call("brc_backward", (*tensors, elementwise, len(h)), len(sizes), h.shape[1])
         before = previous_states(h0, h, sizes.tolist())
-        grad_U = (grad_gates * before.repeat(1, 2)).sum(0) if elementwise else grad_gates.t() @ before
+        grad_U = (grad_gates * before.repeat(1, 2)).sum(0) if elementwise else gradient_of_weight(grad_gates, before)
         return grad_gates, grad_candidate, grad_h0, grad_U, None
 
 
@@ -144,8 +136,7 @@ class _LSTM(torch.autograd.Function):
     def forward(ctx, wx: Tensor, h0: Tensor, c0: Tensor, U: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
         H = h0.shape[1]
         h, c = wx.new_empty(len(wx), H), wx.new_empty(len(wx), H)
-        W, transposed = _for_products(U, sizes)
-        _call("lstm_forward", (wx, h0, c0, W, sizes, h, c, transposed), len(sizes), H)
+        _call("lstm_forward", (wx, h0, c0, _panels(U), sizes, h, c), len(sizes), H)
         ctx.save_for_backward(wx, h, c, h0, c0, U, sizes)
         return h, c
 
@@ -155,9 +146,9 @@ class _LSTM(torch.autograd.Function):
         gates, h, c, h0, c0, U, sizes = ctx.saved_tensors
         grad_wx, grad_h0, grad_c0 = torch.empty_like(gates), torch.zeros_like(h0), torch.zeros_like(c0)
         grads = addressable(grad_h), addressable(grad_c), grad_wx, grad_h0, grad_c0
-        _call("lstm_backward", (gates, c, c0, U, sizes, *grads, len(h)), len(sizes), h.shape[1])
+        _call("lstm_backward", (gates, c, c0, native.packed(U.t()), sizes, *grads, len(h)), len(sizes), h.shape[1])
         before = previous_states(h0, h, sizes.tolist())
-        return grad_wx, grad_h0, grad_c0, grad_wx.t() @ before, None
+        return grad_wx, grad_h0, grad_c0, gradient_of_weight(grad_wx, before), None
 
 
 class _SLSTM(torch.autograd.Function):
@@ -165,9 +156,9 @@ class _SLSTM(torch.autograd.Function):
     def forward(ctx, wx: Tensor, h0: Tensor, c0: Tensor, n0: Tensor, m0: Tensor, U: Tensor, sizes: Tensor):
         H, heads = h0.shape[1], len(U)
         h, c, n, m, closing = (wx.new_empty(len(wx), H) for _ in range(5))
-        W, transposed = _for_products(U, sizes)
-        tensors = wx, h0, c0, n0, m0, W, sizes, h, c, n, m, closing
-        _call("slstm_forward", (*tensors, heads, transposed), len(sizes), H)
+        panels = derived("packed", U, _of_heads)
+        tensors = wx, h0, c0, n0, m0, panels, sizes, h, c, n, m, closing
+        _call("slstm_forward", (*tensors, heads), len(sizes), H)
         ctx.save_for_backward(wx, h, c, n, closing, h0, c0, n0, U, sizes)
         ctx.mark_non_differentiable(m)
         return h, c, n, m
@@ -178,21 +169,26 @@ class _SLSTM(torch.autograd.Function):
         gates, h, c, n, closing, h0, c0, n0, U, sizes = ctx.saved_tensors
         grads_of_first = [torch.zeros_like(h0) for _ in range(4)]
         grad_wx, outputs = torch.empty_like(gates), [addressable(x) for x in (grad_h, grad_c, grad_n)]
-        tensors = gates, c, n, closing, c0, n0, U, sizes, *outputs, grad_wx, *grads_of_first
+        tensors = gates, c, n, closing, c0, n0, _of_heads(U.mT), sizes, *outputs, grad_wx, *grads_of_first
         _call("slstm_backward", (*tensors, len(U), len(h)), len(sizes), h.shape[1])
         before = previous_states(h0, h, sizes.tolist()).unflatten(1, (len(U), -1))
         grad_U = torch.einsum("shg,shp->hgp", grad_wx.unflatten(1, (len(U), -1)), before)
         return grad_wx, *grads_of_first, grad_U, None
 
 
-def _for_products(U: Tensor, sizes: Tensor) -> tuple[Tensor, bool]:
-    """U, or U^T and True where there are many steps: by it, BLAS multiplies few rows 1.5 times as fast."""
-    return (U, False) if len(sizes) < FEW_STEPS else (U.mT.contiguous(), True)
+def _panels(U: Tensor) -> Tensor:
+    """U [M, H] as a kernel multiplies states with it."""
+    return derived("packed", U, native.packed)
+
+
+def _of_heads(U: Tensor) -> Tensor:
+    """The panels of each of the matrices U [heads, M, K]."""
+    return torch.stack([native.packed(matrix) for matrix in U])
 
 
 def _call(kernel: str, arguments: tuple[Any, ...], steps: int, H: int) -> None:
-    """Run a kernel of kernels/cells.cpp with its arguments, but for the last two, which all share."""
-    native.call_in_parallel(kernel, (*arguments, native.gemm(arguments[0].dtype)), [(steps, H)])
+    """Run a kernel of kernels/cells.cpp with its arguments, but for the last, which all share."""
+    native.call_in_parallel(kernel, arguments, [(steps, H)])
 
 
 def previous_states(first: Tensor, states: Tensor, sizes: Sequence[int]) -> Tensor:

@@ -1,6 +1,5 @@
-"""Matrix products: in single precision on the CPU, by the faster of torch's two libraries (docs/design.md), or in bf16.
+"""Matrix products: in single precision on the CPU by a kernel of the native engine (docs/design.md), or in bf16.
 
-Products of few rows and gradients of weights are BLAS's, and large products those of `rlmem.system.products.library`.
 Which precision a product has, its caller says: it belongs to an agent, whose modules carry it.
 """
 
@@ -14,10 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.scan import bf16, native
-from rlmem.system import products
 
-FEW = 256
-"""Rows up to which products are BLAS's, and taken with transposed weights where these are constant."""
+FEW = 16
+"""Rows up to which packing a matrix for a single product costs more than it saves."""
+FEW_ROUNDED = 256
+"""The same in bf16, beside a product of rounded numbers in float32."""
+LITTLE = 1 << 18
+"""Multiplications up to which recording a gradient in Python costs more than the kernel saves."""
 
 Precision = Literal["float32", "bf16"]
 """Of the inputs of products in single precision; sums, results and all else are float32. Doubles stay doubles."""
@@ -39,8 +41,6 @@ Made = TypeVar("Made")
 @contextmanager
 def constant_weights(kept: Kept | None = None) -> Iterator[None]:
     """Within, weights do not change, as in acting: what is `derived` from them is computed once.
-
-    On the CPU, products of few rows are then taken with transposed weights, by which BLAS multiplies faster.
 
     kept: what was derived before and is added to, for weights that stay constant from one `with` to the next
     """
@@ -67,17 +67,6 @@ def derived(what: str, W: Tensor, make: Callable[[Tensor], Made]) -> Made:
     return found
 
 
-def transposed(W: Tensor) -> Tensor | None:
-    """W^T [D, H], contiguous, of a parameter W [H, D] on the CPU; None unless weights are constant."""
-    if _constant.derived is None or torch.is_grad_enabled() or not W.is_cpu or not isinstance(W, nn.Parameter):
-        return None
-    return derived("transposed", W, _transpose)
-
-
-def _transpose(W: Tensor) -> Tensor:
-    return W.t().contiguous()
-
-
 class Linear(nn.Linear):
     """`torch.nn.Linear`, computed by `linear`."""
 
@@ -89,43 +78,37 @@ class Linear(nn.Linear):
 
 def linear(x: Tensor, W: Tensor, b: Tensor | None = None, precision: Precision = "float32") -> Tensor:
     """x W^T + b for x [..., D], W [H, D], b [H]; differentiable."""
-    if _rounds(x, W, precision):
-        if torch.compiler.is_compiling():  # exported, too: a file must not depend on the hardware that it was made on
-            return F.linear(bf16.rounded(x), bf16.rounded(W), b)
-        return _by_rows(x, W, b, precision)
-    if torch.compiler.is_compiling():  # the compiler chooses, and knows no operator of oneDNN by its own name
-        return F.linear(x, W, b)
-    if x.dim() == 2 and len(x) <= FEW and (Wt := transposed(W)) is not None:
-        return x @ Wt if b is None else torch.addmm(b, x, Wt)
-    if not _uses_onednn(x, W, b):
-        return F.linear(x, W, b)
-    return _by_rows(x, W, b, precision)
-
-
-def _by_rows(x: Tensor, W: Tensor, b: Tensor | None, precision: Precision) -> Tensor:
-    rows = x.reshape(-1, x.shape[-1])
-    y = _Linear.apply(rows, W, b, precision) if torch.is_grad_enabled() else product(rows, W, b, precision)
-    return y.view(*x.shape[:-1], len(W))
+    rounds = _rounds(x, W, precision)
+    if torch.compiler.is_compiling():  # exported, too: a file must not depend on the hardware that it was made on
+        return F.linear(bf16.rounded(x), bf16.rounded(W), b) if rounds else F.linear(x, W, b)
+    if not torch.is_grad_enabled():
+        return product(x, W, b, precision)
+    if rounds or (x.numel() * len(W) > LITTLE and _is_native(x, W, b)):
+        y: Tensor = _Linear.apply(x.reshape(-1, x.shape[-1]), W, b, precision)
+        return y.view(*x.shape[:-1], len(W))
+    return F.linear(x, W, b)
 
 
 def product(x: Tensor, W: Tensor, b: Tensor | None = None, precision: Precision = "float32") -> Tensor:
-    """`linear` for x [n, D], recording no gradient."""
-    if _rounds(x, W, precision):
-        constant = _constant.derived is not None and isinstance(W, nn.Parameter)
-        if bf16.has_kernel(x) and not (constant and len(x) <= FEW):  # few rows do not pay for packing the weights
-            return native.bf16_product(x, W, b)
-        made = derived("bf16", W, bf16.prepared) if isinstance(W, nn.Parameter) else bf16.prepared(W)
-        return bf16.multiply(x, made, b)
-    if not _uses_onednn(x, W, b):
+    """`linear`, recording no gradient."""
+    rounds, constant = _rounds(x, W, precision), _constant.derived is not None and isinstance(W, nn.Parameter)
+    if not (rounds or _is_native(x, W, b, constant)):
         return F.linear(x, W, b)
-    return products.onednn_linear(x, W, b)
+    rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+    if not rounds:
+        y = native.product(rows, W, b, derived("packed", W, native.packed) if constant else None)
+    elif bf16.has_kernel(x) and not (constant and len(rows) <= FEW_ROUNDED):
+        y = native.bf16_product(rows, W, b)
+    else:
+        y = bf16.multiply(rows, derived("bf16", W, bf16.prepared) if constant else bf16.prepared(W), b)
+    return y if x.dim() == 2 else y.view(*x.shape[:-1], len(W))
 
 
 def gradient_of_weight(grad_y: Tensor, x: Tensor, precision: Precision = "float32") -> Tensor:
     """grad_y^T x [H, D], the gradient of W from that of y [n, H] and x [n, D]."""
     if _rounds(x, grad_y, precision):
         return linear(grad_y.t(), x.t(), None, precision)
-    return grad_y.t() @ x  # by BLAS: oneDNN takes up to five times as long, copies included
+    return native.product(grad_y.t(), x.t()) if native.takes(grad_y, x) else grad_y.t() @ x
 
 
 class _Linear(torch.autograd.Function):
@@ -149,9 +132,14 @@ def _rounds(x: Tensor, W: Tensor, precision: Precision) -> bool:
     return precision == "bf16" and x.dtype == W.dtype == torch.float32
 
 
-def _uses_onednn(x: Tensor, W: Tensor, b: Tensor | None = None) -> bool:
-    """Whether to use oneDNN. Unusual or wrong arguments go to torch, whose error messages are clearer."""
-    if x.dim() == 0 or x.numel() <= FEW * x.shape[-1] or not x.is_cpu or not W.is_cpu:
+def _is_native(x: Tensor, W: Tensor, b: Tensor | None, constant: bool = False) -> bool:
+    """Whether a product is the kernel's. Unusual or wrong arguments go to torch, whose error messages are clearer.
+
+    constant: whether W is packed once for many products
+    """
+    plain = x.dtype == W.dtype == torch.float32 and x.is_cpu and W.is_cpu and native.missing() is None
+    if not plain or x.dim() == 0 or x.shape[-1] != W.shape[1]:
         return False
-    plain = x.dtype == W.dtype == torch.float32 and x.shape[-1] == W.shape[1] and (b is None or b.is_contiguous())
-    return plain and bool(torch.backends.mkldnn.enabled) and products.library() == "onednn"
+    if b is not None and (b.dtype != x.dtype or b.shape != W.shape[:1]):
+        return False
+    return constant or x.numel() > FEW * x.shape[-1]

@@ -13,11 +13,10 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -25,9 +24,20 @@ from torch import Tensor
 from rlmem.system.hardware import cache_folders, own_folder, processor_features
 
 SOURCES = Path(__file__).with_name("kernels")
-FLAGS = ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd", "-fPIC", "-shared"]
+FLAGS = [
+    "-std=gnu++17",
+    "-O3",
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fopenmp-simd",
+    "-fPIC",
+    "-shared",
+]
 PARALLEL_FROM = 1 << 17
 """Numbers in a scan below which a second thread costs more than it saves."""
+COLUMNS = 48
+"""Columns of a matrix that a thread multiplies at once: whole panels of any processor."""
 MOST_SHARED = 256
 """Complex channels that one real input may drive inside the kernel (BLOCK / 2 of kernels/scan.cpp)."""
 
@@ -93,6 +103,55 @@ def advantages(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, 
     return A
 
 
+def product(x: Tensor, W: Tensor, b: Tensor | None = None, panels: Tensor | None = None) -> Tensor:
+    """x W^T + b [n, m] of x [n, k], W [m, k] and b [m], of one type and with any strides: see kernels/gemm.h.
+
+    A row of the result is to the bit what it is of that row of x alone.
+
+    panels: W as `packed` returns it
+    """
+    (n, k), m = x.shape, len(W)
+    if W.shape[1] != k or (b is not None and b.shape != (m,)):
+        raise ValueError(f"x {list(x.shape)}, W {list(W.shape)} and b {b if b is None else list(b.shape)} do not fit")
+    y, b = x.new_empty(n, m), None if b is None else b.contiguous()
+    addresses = [tensor if tensor is None else tensor.data_ptr() for tensor in (panels, b, y)]
+    given = x.data_ptr(), *x.stride(), W.data_ptr(), *W.stride(), *addresses, n, k, m
+    threads = _threads(n * k * m >> 4)
+    if threads == 1:
+        _product(x.dtype)(*given, 0, n, 0, m)
+        return y
+    across = max(1, min(threads, m // COLUMNS))  # a thread packs the columns that it multiplies with
+    columns = [(COLUMNS * c0, min(m, COLUMNS * c1)) for c0, c1 in _shares(-(-m // COLUMNS), across)]
+    rows = list(_shares(n, max(1, min(threads // across, n))))
+    _call_all(_product(x.dtype), [(*given, *r, *c) for r in rows for c in columns])
+    return y
+
+
+def packed(W: Tensor) -> Tensor:
+    """W [m, k] in the panels that `product` reads, a copy that pays if it is multiplied with more than once."""
+    (m, k), lanes = W.shape, _lanes(W.dtype)
+    P = W.new_empty(-(-m // lanes), k, lanes)
+    call_in_parallel("panels", (W, *W.stride(), P), [(m, k)])
+    return P
+
+
+@cache
+def _product(dtype: torch.dtype) -> Callable[..., None]:
+    """The kernel of products; called hundreds of times in a step of learning, it takes plain integers."""
+    kernel: Any = _kernel("product", dtype)[0]
+    address, size = ctypes.c_void_p, ctypes.c_int64
+    kernel.argtypes = [address, size, size] * 2 + [address] * 3 + [size] * 7
+    return cast(Callable[..., None], kernel)
+
+
+@cache
+def _lanes(dtype: torch.dtype) -> int:
+    """Columns of a panel."""
+    kernel: Any = _kernel("lanes", dtype)[0]
+    kernel.restype = ctypes.c_int64
+    return int(kernel())
+
+
 def bf16_product(x: Tensor, W: Tensor, b: Tensor | None) -> Tensor:
     """x W^T + b [n, H] of x [n, D], W [H, D] and b [H] in float32: see kernels/bf16.cpp."""
     (n, D), H = x.shape, len(W)
@@ -136,13 +195,18 @@ def call_in_parallel(name: str, arguments: tuple[Any, ...], parts: Sequence[tupl
     kernel, real = _kernel(name, dtype)
     kinds = {int: ctypes.c_int64, bool: ctypes.c_int64, float: real, type(None): ctypes.c_void_p}
     passed = [ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor) else kinds[type(x)](x) for x in arguments]
-    first, *rest = (_structure(len(part))(*part) for part in parts)
+    _call_all(kernel, [(*passed, _structure(len(part))(*part)) for part in parts])
+
+
+def _call_all(kernel: Callable[..., None], calls: Sequence[tuple[Any, ...]]) -> None:
+    """Call a kernel with each of these arguments, the first on this thread."""
+    first, *rest = calls
     if not rest:
-        kernel(*passed, first)
+        kernel(*first)
         return
-    others = [_pool(len(rest)).submit(kernel, *passed, part) for part in rest]
+    others = [_pool(len(rest)).submit(kernel, *arguments) for arguments in rest]
     try:
-        kernel(*passed, first)
+        kernel(*first)
     finally:
         wait(others)  # before an interrupt frees what they write to
     for other in others:
@@ -161,27 +225,16 @@ def _kernel(name: str, dtype: torch.dtype) -> tuple[Callable[..., None], type]:
     return getattr(_library(), f"{name}_{suffix}"), ctypes.c_float if suffix == "float32" else ctypes.c_double
 
 
-@cache
-def gemm(dtype: torch.dtype) -> int | None:
-    """The address of BLAS's matrix product, that of torch's own library; None if torch exports none."""
-    name = {torch.float32: "sgemm_", torch.float64: "dgemm_"}.get(dtype, "")
-    folder = Path(torch.__file__).parent / "lib"
-    for library in (*folder.glob("libtorch_cpu.*"), *folder.glob("torch_cpu.dll")):
-        with suppress(OSError, AttributeError):
-            return ctypes.cast(getattr(ctypes.CDLL(str(library)), name), ctypes.c_void_p).value
-    return None
-
-
 def addressable(x: Tensor) -> Tensor:
     """x as a kernel can read it by address: contiguous, with pending conjugations and negations carried out."""
     return x.resolve_conj().resolve_neg().contiguous()
 
 
 def takes(*tensors: Tensor) -> bool:
-    """Whether kernels can read these tensors: all on the CPU, in one type of real numbers, and with addresses."""
+    """Whether there are kernels, and they can read these tensors: on the CPU, of one real type, and with addresses."""
     first = tensors[0].dtype
     plain = first in (torch.float32, torch.float64) and not torch.compiler.is_compiling()
-    return plain and all(x.device.type == "cpu" and x.dtype == first for x in tensors)
+    return plain and all(x.device.type == "cpu" and x.dtype == first for x in tensors) and missing() is None
 
 
 @cache

@@ -27,7 +27,7 @@ FILES = (*REQUIRED, "eval.jsonl", "README.md")
 
 EXAMPLE = "e.g. one of `rlmem push`"
 PLACE = "https://github.com/rlmem/rlmem"
-ABOUT = ("choices", "overrides", "started", "rlmem", "git", "python", "versions", "machine", "products")
+ABOUT = ("choices", "overrides", "started", "rlmem", "git", "python", "versions", "machine")
 """Keys of run.json that are pushed: without the name of the host, its system and the command line."""
 
 

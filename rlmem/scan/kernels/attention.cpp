@@ -2,7 +2,7 @@
 //
 // Row r has T slots, whose keys and values lie behind those of S slots before the row. Slot t sees the keys
 // S + t - reach, ..., S + t with reach = min(age, S). Slots are read in blocks of BLOCK: scores and sums of a block are
-// BLAS's, over the keys from the first to the last that one of its slots sees.
+// products over the keys from the first to the last that one of its slots sees.
 
 #include <vector>
 
@@ -84,24 +84,24 @@ class Row {
 // q, y [rows, T, H], k, v [rows, S + T, H] with H = heads * width, age [rows, T]; bias [rows, heads, T, S + 1], null or
 // added to the scores, from the farthest slot to this; keeps the logarithm of the weights' sum in sums [rows, heads, T]
 template <class R>
-void attention_forward(const R* q, const R* k, const R* v, const R* age, const R* bias, R* y, R* sums, I gemm,
+void attention_forward(const R* q, const R* k, const R* v, const R* age, const R* bias, R* y, R* sums,
                        Attention c) {
   const I H = c.heads * c.width, d = c.width;
   const R scale = R(1) / std::sqrt(R(d));
   std::vector<R> weights(BLOCK * (BLOCK + c.S));
+  const I widest = std::max<I>(d, BLOCK + c.S);
+  const Product<R> multiply(widest, widest);
   for (I r = 0; r < c.B; r++) {
     const Row<R> row(q, k, v, age, c, r);
     for (I h = 0; h < c.heads; h++)
       row.over_blocks([&](I t0, I n, I lo, I m) {
         R* w = weights.data();
-        multiply<R>(gemm, n, d, m, scale, {row.q + t0 * H + h * d, H}, {row.k + lo * H + h * d, H, true}, R(0), {w, m});
+        multiply(n, d, m, {row.q + t0 * H + h * d, H, 1}, {row.k + lo * H + h * d, 1, H}, nullptr, 0, {w, m, 1});
         for (I i = 0; i < n; i++, w += m) {
           const I t = t0 + i, from = row.first[t] - lo, to = c.S + t + 1 - lo, of = (r * c.heads + h) * c.T + t;
-          if (bias) {
-            const I shift = of * (c.S + 1) + lo - t;
+          const R* added = bias ? bias + of * (c.S + 1) + lo - t : nullptr;
 #pragma omp simd
-            for (I j = from; j < to; j++) w[j] += bias[shift + j];
-          }
+          for (I j = from; j < to; j++) w[j] = scale * w[j] + (added ? added[j] : R(0));
           R most = w[from], sum = 0;
 #pragma omp simd reduction(max : most)
           for (I j = from; j < to; j++) most = std::max(most, w[j]);
@@ -115,7 +115,7 @@ void attention_forward(const R* q, const R* k, const R* v, const R* age, const R
           sums[of] = most + std::log(sum);
         }
         R* out = y + (r * c.T + t0) * H + h * d;
-        multiply<R>(gemm, n, m, d, R(1), {weights.data(), m}, {row.v + lo * H + h * d, H}, R(0), {out, H});
+        multiply(n, m, d, {weights.data(), m, 1}, {row.v + lo * H + h * d, H, 1}, nullptr, 0, {out, H, 1});
       });
     for (I t = 0; t < c.T; t++)
       if (row.lost[t]) std::fill_n(y + (r * c.T + t) * H, H, R(NAN));
@@ -125,21 +125,23 @@ void attention_forward(const R* q, const R* k, const R* v, const R* age, const R
 // dk and dv begin as zeros, as does dbias, if there is a bias
 template <class R>
 void attention_backward(const R* q, const R* k, const R* v, const R* age, const R* bias, const R* y, const R* sums,
-                        const R* dy, R* dq, R* dk, R* dv, R* dbias, I gemm, Attention c) {
+                        const R* dy, R* dq, R* dk, R* dv, R* dbias, Attention c) {
   const I H = c.heads * c.width, d = c.width, L = c.S + c.T;
   const R scale = R(1) / std::sqrt(R(d));
   std::vector<R> weights(BLOCK * (BLOCK + c.S)), scores(BLOCK * (BLOCK + c.S)), clean_dy;
+  const I widest = std::max<I>(d, BLOCK + c.S);
+  const Product<R> multiply(widest, widest);
   for (I r = 0; r < c.B; r++) {
     const Row<R> row(q, k, v, age, c, r);
     const R* row_dy = row.without(dy + r * c.T * H, row.lost, clean_dy);  // of what is NaN by selection, none
     for (I h = 0; h < c.heads; h++)
       row.over_blocks([&](I t0, I n, I lo, I m) {
         const I in_row = t0 * H + h * d, at = r * c.T * H + in_row, keys = (r * L + lo) * H + h * d;
-        const Matrix<const R> Q{row.q + in_row, H}, K{row.k + lo * H + h * d, H}, G{row_dy + in_row, H};
-        const Matrix<const R> turned_K{K.at, H, true}, turned_V{row.v + lo * H + h * d, H, true};
+        const Matrix<const R> Q{row.q + in_row, H, 1}, K{row.k + lo * H + h * d, H, 1}, G{row_dy + in_row, H, 1};
+        const Matrix<const R> turned_K{K.at, 1, H}, turned_V{row.v + lo * H + h * d, 1, H};
         R *w = weights.data(), *g = scores.data();
-        multiply<R>(gemm, n, d, m, scale, Q, turned_K, R(0), {w, m});
-        multiply<R>(gemm, n, d, m, R(1), G, turned_V, R(0), {g, m});
+        multiply(n, d, m, Q, turned_K, nullptr, 0, {w, m, 1});
+        multiply(n, d, m, G, turned_V, nullptr, 0, {g, m, 1});
         for (I i = 0; i < n; i++, w += m, g += m) {
           const I t = t0 + i, of = (r * c.heads + h) * c.T + t;
           const I from = row.lost[t] ? m : row.first[t] - lo, to = row.lost[t] ? m : c.S + t + 1 - lo;
@@ -148,24 +150,24 @@ void attention_backward(const R* q, const R* k, const R* v, const R* age, const 
           R mean = 0;
 #pragma omp simd reduction(+ : mean)
           for (I j = 0; j < d; j++) mean += out[j] * grad[j];
-          if (bias)
-#pragma omp simd
-            for (I j = from; j < to; j++) w[j] += bias[shift + j];
+          const R* added = bias ? bias + shift : nullptr;
 #pragma omp simd
           for (I j = from; j < to; j++) {
-            w[j] = fast_exp(w[j] - sums[of]);
+            w[j] = fast_exp(scale * w[j] + (added ? added[j] : R(0)) - sums[of]);
             g[j] = w[j] * (g[j] - mean);
           }
           if (bias) std::copy(g + from, g + to, dbias + shift + from);
+#pragma omp simd
+          for (I j = from; j < to; j++) g[j] *= scale;
           for (R* x : {w, g}) {
             std::fill(x, x + from, R(0));
             std::fill(x + to, x + m, R(0));
           }
         }
-        const Matrix<const R> W{weights.data(), m, true}, D{scores.data(), m}, turned_D{scores.data(), m, true};
-        multiply<R>(gemm, n, m, d, scale, D, K, R(0), {dq + at, H});
-        multiply<R>(gemm, m, n, d, scale, turned_D, Q, R(1), {dk + keys, H});
-        multiply<R>(gemm, m, n, d, R(1), W, G, R(1), {dv + keys, H});
+        const Matrix<const R> D{scores.data(), m, 1}, turned_D{scores.data(), 1, m}, turned_W{weights.data(), 1, m};
+        multiply(n, m, d, D, K, nullptr, 0, {dq + at, H, 1});
+        multiply(m, n, d, turned_D, Q, dk + keys, H, {dk + keys, H, 1});
+        multiply(m, n, d, turned_W, G, dv + keys, H, {dv + keys, H, 1});
       });
   }
 }
@@ -173,13 +175,13 @@ void attention_backward(const R* q, const R* k, const R* v, const R* age, const 
 }  // namespace
 
 #define KERNELS(R, X)                                                                                                  \
-  void attention_forward_##X(const R* q, const R* k, const R* v, const R* age, const R* bias, R* y, R* sums, I gemm,   \
+  void attention_forward_##X(const R* q, const R* k, const R* v, const R* age, const R* bias, R* y, R* sums,           \
                              Attention c) {                                                                            \
-    attention_forward<R>(q, k, v, age, bias, y, sums, gemm, c);                                                        \
+    attention_forward<R>(q, k, v, age, bias, y, sums, c);                                                              \
   }                                                                                                                    \
   void attention_backward_##X(const R* q, const R* k, const R* v, const R* age, const R* bias, const R* y,             \
-                              const R* sums, const R* dy, R* dq, R* dk, R* dv, R* dbias, I gemm, Attention c) {        \
-    attention_backward<R>(q, k, v, age, bias, y, sums, dy, dq, dk, dv, dbias, gemm, c);                                \
+                              const R* sums, const R* dy, R* dq, R* dk, R* dv, R* dbias, Attention c) {                \
+    attention_backward<R>(q, k, v, age, bias, y, sums, dy, dq, dk, dv, dbias, c);                                      \
   }
 
 extern "C" {

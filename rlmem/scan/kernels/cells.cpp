@@ -1,7 +1,7 @@
 // Gated cells over packed episodes: step t reads the first sizes[t] episodes, and sizes do not grow.
 //
-// S slots of E episodes of H units. A step's products with the recurrent weights are BLAS's, whose address is passed;
-// all else of a step is one pass over its slots.
+// S slots of E episodes of H units. A step multiplies with the recurrent weights, which come in panels (gemm.h); all else
+// of it is one pass over its slots.
 
 #include "gemm.h"
 
@@ -9,30 +9,30 @@ namespace {
 
 struct Cells { I T, H; };
 
-// C = A W + beta C for A [n, K], W [K, M] (or [M, K], to be transposed), C [n, M]. Rows of A and of C begin `from` and `to`
-// numbers apart.
+// C [n, M] = A [n, K] W + begin, for W [K, M] in panels. Rows of A and of C begin `of_A` and `of_C` numbers apart; begin is
+// C or, for zeros, null.
 template <class R>
-inline void multiply(I gemm, const R* A, I from, const R* W, bool transpose, R beta, R* C, I to, I n, I K, I M) {
-  ::multiply<R>(gemm, n, K, M, R(1), {A, from}, {W, transpose ? K : M, transpose}, beta, {C, to});
+inline void multiply(const R* A, I of_A, const R* W, const R* begin, R* C, I of_C, I n, I K, I M) {
+  ::multiply<R>(n, K, M, {A, of_A, 1}, W, K * Wide<R>::count, begin, of_C, {C, of_C, 1});
 }
 
 template <class R>
-inline void multiply(I gemm, const R* A, const R* W, bool transpose, R beta, R* C, I n, I K, I M) {
-  multiply(gemm, A, K, W, transpose, beta, C, M, n, K, M);
+inline void multiply(const R* A, const R* W, const R* begin, R* C, I n, I K, I M) {
+  multiply(A, K, W, begin, C, M, n, K, M);
 }
 
 // ---- GRU: r, z = sigmoid(wx + uh), n = tanh(wx_n + r uh_n), h' = n + z (h - n), with uh = U h + bias -----------------
 
-// U [3H, H], or U^T [H, 3H]; gates [S, 3H] comes as wx and keeps r, z, n; uh_n [S, H]
+// U: panels of U^T [H, 3H]; gates [S, 3H] comes as wx and keeps r, z, n; uh_n [S, H]
 // keeps its part of U h + bias; work [E, 3H]
 template <class R>
 void gru_forward(R* gates, const R* h0, const R* U, const R* bias, const I* sizes, R* uh_n, R* h_all, R* work,
-                 I transposed, I gemm, Cells s) {
+                 Cells s) {
   const I H = s.H;
   const R* h = h0;
   for (I t = 0, first = 0; t < s.T; first += sizes[t++]) {
     const I n = sizes[t];
-    multiply(gemm, h, U, !transposed, R(0), work, n, H, 3 * H);
+    multiply<R>(h, U, nullptr, work, n, H, 3 * H);
     for (I e = 0; e < n; e++) {
       const R *u = work + e * 3 * H, *before = h + e * H;
       R *g = gates + (first + e) * 3 * H, *un = uh_n + (first + e) * H, *after = h_all + (first + e) * H;
@@ -54,7 +54,7 @@ void gru_forward(R* gates, const R* h0, const R* U, const R* bias, const I* size
 // dwx and duh [S, 3H], the gradients of wx and of U h + bias; dh [E, H] ends as that of h0 and begins as zeros
 template <class R>
 void gru_backward(const R* gates, const R* uh_n, const R* h_all, const R* h0, const R* U, const I* sizes,
-                  const R* dh_all, R* dwx, R* duh, R* dh, I S, I gemm, Cells s) {
+                  const R* dh_all, R* dwx, R* duh, R* dh, I S, Cells s) {
   const I H = s.H;
   for (I t = s.T - 1, first = S; t >= 0; t--) {
     const I n = sizes[t];
@@ -76,22 +76,22 @@ void gru_backward(const R* gates, const R* uh_n, const R* h_all, const R* h0, co
         d[j] = x * z;
       }
     }
-    multiply(gemm, duh + first * 3 * H, U, false, R(1), dh, n, 3 * H, H);
+    multiply<R>(duh + first * 3 * H, U, dh, dh, n, 3 * H, H);
   }
 }
 
 // ---- BRC: r = tanh(wx_r + uh_r), c = sigmoid(wx_c + uh_c), n = tanh(wx_n + (1 + r) h), h' = n + c (h - n), uh = U h ----
 
-// U [2H, H], or U^T [H, 2H], or [2H] if it acts elementwise; gates [S, 2H] and candidate [S, H] come as wx and keep r, c
+// U: panels of U^T [H, 2H], or [2H] if it acts elementwise; gates [S, 2H] and candidate [S, H] come as wx and keep r, c
 // and n; work [E, 2H]
 template <class R>
 void brc_forward(R* gates, R* candidate, const R* h0, const R* U, const I* sizes, R* h_all, R* work, bool elementwise,
-                 I transposed, I gemm, Cells s) {
+                 Cells s) {
   const I H = s.H;
   const R* h = h0;
   for (I t = 0, first = 0; t < s.T; first += sizes[t++]) {
     const I n = sizes[t];
-    if (!elementwise) multiply(gemm, h, U, !transposed, R(0), work, n, H, 2 * H);
+    if (!elementwise) multiply<R>(h, U, nullptr, work, n, H, 2 * H);
     for (I e = 0; e < n; e++) {
       const R* before = h + e * H;
       R *g = gates + (first + e) * 2 * H, *x = candidate + (first + e) * H, *after = h_all + (first + e) * H;
@@ -118,7 +118,7 @@ void brc_forward(R* gates, R* candidate, const R* h0, const R* U, const I* sizes
 // dgates [S, 2H] and dcandidate [S, H], the gradients of wx; dh [E, H] ends as that of h0 and begins as zeros
 template <class R>
 void brc_backward(const R* gates, const R* candidate, const R* h_all, const R* h0, const R* U, const I* sizes,
-                  const R* dh_all, R* dgates, R* dcandidate, R* dh, bool elementwise, I S, I gemm, Cells s) {
+                  const R* dh_all, R* dgates, R* dcandidate, R* dh, bool elementwise, I S, Cells s) {
   const I H = s.H;
   for (I t = s.T - 1, first = S; t >= 0; t--) {
     const I n = sizes[t];
@@ -139,21 +139,21 @@ void brc_backward(const R* gates, const R* candidate, const R* h_all, const R* h
       if (elementwise)
         for (I j = 0; j < H; j++) d[j] += U[j] * dg[j] + U[H + j] * dg[H + j];
     }
-    if (!elementwise) multiply(gemm, dgates + first * 2 * H, U, false, R(1), dh, n, 2 * H, H);
+    if (!elementwise) multiply<R>(dgates + first * 2 * H, U, dh, dh, n, 2 * H, H);
   }
 }
 
 // ---- LSTM: i, f, o = sigmoid(.), g = tanh(.) of wx + U h; c' = f c + i g, h' = o tanh(c') ----------------------------
 
-// U [4H, H], or U^T [H, 4H]; gates [S, 4H] comes as wx and keeps i, f, g, o
+// U: panels of U^T [H, 4H]; gates [S, 4H] comes as wx and keeps i, f, g, o
 template <class R>
-void lstm_forward(R* gates, const R* h0, const R* c0, const R* U, const I* sizes, R* h_all, R* c_all, I transposed,
-                  I gemm, Cells s) {
+void lstm_forward(R* gates, const R* h0, const R* c0, const R* U, const I* sizes, R* h_all, R* c_all, Cells s) {
   const I H = s.H;
   const R *h = h0, *c = c0;
   for (I t = 0, first = 0; t < s.T; first += sizes[t++]) {
     const I n = sizes[t];
-    multiply(gemm, h, U, !transposed, R(1), gates + first * 4 * H, n, H, 4 * H);
+    R* wx = gates + first * 4 * H;
+    multiply<R>(h, U, wx, wx, n, H, 4 * H);
     for (I e = 0; e < n; e++) {
       R *g = gates + (first + e) * 4 * H, *hn = h_all + (first + e) * H, *cn = c_all + (first + e) * H;
       const R* before = c + e * H;
@@ -177,7 +177,7 @@ void lstm_forward(R* gates, const R* h0, const R* c0, const R* U, const I* sizes
 // dgates [S, 4H], the gradient of wx; dh and dc [E, H] end as those of h0 and c0 and begin as zeros
 template <class R>
 void lstm_backward(const R* gates, const R* c_all, const R* c0, const R* U, const I* sizes, const R* dh_all,
-                   const R* dc_all, R* dgates, R* dh, R* dc, I S, I gemm, Cells s) {
+                   const R* dc_all, R* dgates, R* dh, R* dc, I S, Cells s) {
   const I H = s.H;
   for (I t = s.T - 1, first = S; t >= 0; t--) {
     const I n = sizes[t];
@@ -199,7 +199,7 @@ void lstm_backward(const R* gates, const R* c_all, const R* c0, const R* U, cons
         dcell[j] = y * forget;
       }
     }
-    multiply(gemm, dgates + first * 4 * H, U, false, R(0), dh, n, 4 * H, H);
+    multiply<R>(dgates + first * 4 * H, U, nullptr, dh, n, 4 * H, H);
   }
 }
 
@@ -208,18 +208,19 @@ void lstm_backward(const R* gates, const R* c_all, const R* c0, const R* U, cons
 // c' = f c + i z, n' = f n + i, h' = o c' / n', with c and n kept as c exp(-m) and n exp(-m), m' = max(log f + m, log i).
 // n = 0 is the state of an episode that has read nothing: then m' = log i. The four gates of a head lie side by side.
 
-// U [heads, 4P, P], or [heads, P, 4P]; gates [S, 4H] comes as wx and keeps i and f (both with the stabiliser), z, o;
+// U: panels of U^T [P, 4P] of each head; gates [S, 4H] comes as wx and keeps i and f (both with the stabiliser), z, o;
 // closing [S, H] keeps 1 - sigmoid of f's
 template <class R>
 void slstm_forward(R* gates, const R* h0, const R* c0, const R* n0, const R* m0, const R* U, const I* sizes, R* h_all,
-                   R* c_all, R* n_all, R* m_all, R* closing, I heads, I transposed, I gemm, Cells s) {
+                   R* c_all, R* n_all, R* m_all, R* closing, I heads, Cells s) {
   const I H = s.H, P = H / heads;
   const R *h = h0, *c = c0, *n = n0, *m = m0;
   for (I t = 0, first = 0; t < s.T; first += sizes[t++]) {
     const I rows = sizes[t];
-    for (I k = 0; k < heads; k++)
-      multiply(gemm, h + k * P, H, U + k * 4 * P * P, !transposed, R(1), gates + first * 4 * H + k * 4 * P, 4 * H, rows,
-               P, 4 * P);
+    for (I k = 0; k < heads; k++) {
+      R* wx = gates + first * 4 * H + k * 4 * P;
+      multiply<R>(h + k * P, H, U + k * panels_size<R>(P, 4 * P), wx, wx, 4 * H, rows, P, 4 * P);
+    }
     for (I e = 0; e < rows; e++)
       for (I k = 0; k < heads; k++) {
         const I from = e * H + k * P, to = (first + e) * H + k * P;
@@ -258,7 +259,7 @@ void slstm_forward(R* gates, const R* h0, const R* c0, const R* n0, const R* m0,
 template <class R>
 void slstm_backward(const R* gates, const R* c_all, const R* n_all, const R* closing, const R* c0, const R* n0,
                     const R* U, const I* sizes, const R* dh_all, const R* dc_all, const R* dn_all, R* dgates, R* dh,
-                    R* dc, R* dn, R* dm, I heads, I S, I gemm, Cells s) {
+                    R* dc, R* dn, R* dm, I heads, I S, Cells s) {
   const I H = s.H, P = H / heads;
   for (I t = s.T - 1, first = S; t >= 0; t--) {
     const I rows = sizes[t];
@@ -286,8 +287,8 @@ void slstm_backward(const R* gates, const R* c_all, const R* n_all, const R* clo
         }
       }
     for (I k = 0; k < heads; k++)
-      multiply(gemm, dgates + first * 4 * H + k * 4 * P, 4 * H, U + k * 4 * P * P, false, R(0), dh + k * P, H, rows,
-               4 * P, P);
+      multiply<R>(dgates + first * 4 * H + k * 4 * P, 4 * H, U + k * panels_size<R>(4 * P, P), nullptr, dh + k * P, H, rows,
+                  4 * P, P);
   }
 }
 
@@ -295,38 +296,37 @@ void slstm_backward(const R* gates, const R* c_all, const R* n_all, const R* clo
 
 #define KERNELS(R, X)                                                                                                  \
   void gru_forward_##X(R* gates, const R* h0, const R* U, const R* bias, const I* sizes, R* uh_n, R* h_all, R* work,   \
-                       I transposed, I gemm, Cells s) {                                                                  \
-    gru_forward<R>(gates, h0, U, bias, sizes, uh_n, h_all, work, transposed, gemm, s);                                   \
+                       Cells s) {                                                                                      \
+    gru_forward<R>(gates, h0, U, bias, sizes, uh_n, h_all, work, s);                                                   \
   }                                                                                                                    \
   void gru_backward_##X(const R* gates, const R* uh_n, const R* h_all, const R* h0, const R* U, const I* sizes,        \
-                        const R* dh_all, R* dwx, R* duh, R* dh, I S, I gemm, Cells s) {                                \
-    gru_backward<R>(gates, uh_n, h_all, h0, U, sizes, dh_all, dwx, duh, dh, S, gemm, s);                               \
+                        const R* dh_all, R* dwx, R* duh, R* dh, I S, Cells s) {                                        \
+    gru_backward<R>(gates, uh_n, h_all, h0, U, sizes, dh_all, dwx, duh, dh, S, s);                                     \
   }                                                                                                                    \
   void brc_forward_##X(R* gates, R* candidate, const R* h0, const R* U, const I* sizes, R* h_all, R* work,             \
-                       I elementwise, I transposed, I gemm, Cells s) {                                                 \
-    brc_forward<R>(gates, candidate, h0, U, sizes, h_all, work, elementwise, transposed, gemm, s);                     \
+                       I elementwise, Cells s) {                                                                       \
+    brc_forward<R>(gates, candidate, h0, U, sizes, h_all, work, elementwise, s);                                       \
   }                                                                                                                    \
   void brc_backward_##X(const R* gates, const R* candidate, const R* h_all, const R* h0, const R* U, const I* sizes,   \
-                        const R* dh_all, R* dgates, R* dcandidate, R* dh, I elementwise, I S, I gemm, Cells s) {       \
-    brc_backward<R>(gates, candidate, h_all, h0, U, sizes, dh_all, dgates, dcandidate, dh, elementwise, S, gemm, s);   \
+                        const R* dh_all, R* dgates, R* dcandidate, R* dh, I elementwise, I S, Cells s) {               \
+    brc_backward<R>(gates, candidate, h_all, h0, U, sizes, dh_all, dgates, dcandidate, dh, elementwise, S, s);         \
   }                                                                                                                    \
-  void lstm_forward_##X(R* gates, const R* h0, const R* c0, const R* U, const I* sizes, R* h_all, R* c_all,            \
-                        I transposed, I gemm, Cells s) {                                                                 \
-    lstm_forward<R>(gates, h0, c0, U, sizes, h_all, c_all, transposed, gemm, s);                                         \
+  void lstm_forward_##X(R* gates, const R* h0, const R* c0, const R* U, const I* sizes, R* h_all, R* c_all, Cells s) { \
+    lstm_forward<R>(gates, h0, c0, U, sizes, h_all, c_all, s);                                                         \
   }                                                                                                                    \
   void lstm_backward_##X(const R* gates, const R* c_all, const R* c0, const R* U, const I* sizes, const R* dh_all,     \
-                         const R* dc_all, R* dgates, R* dh, R* dc, I S, I gemm, Cells s) {                             \
-    lstm_backward<R>(gates, c_all, c0, U, sizes, dh_all, dc_all, dgates, dh, dc, S, gemm, s);                          \
+                         const R* dc_all, R* dgates, R* dh, R* dc, I S, Cells s) {                                     \
+    lstm_backward<R>(gates, c_all, c0, U, sizes, dh_all, dc_all, dgates, dh, dc, S, s);                                \
   }                                                                                                                    \
   void slstm_forward_##X(R* gates, const R* h0, const R* c0, const R* n0, const R* m0, const R* U, const I* sizes,     \
-                         R* h_all, R* c_all, R* n_all, R* m_all, R* closing, I heads, I transposed, I gemm, Cells s) { \
-    slstm_forward<R>(gates, h0, c0, n0, m0, U, sizes, h_all, c_all, n_all, m_all, closing, heads, transposed, gemm, s);\
+                         R* h_all, R* c_all, R* n_all, R* m_all, R* closing, I heads, Cells s) {                       \
+    slstm_forward<R>(gates, h0, c0, n0, m0, U, sizes, h_all, c_all, n_all, m_all, closing, heads, s);                  \
   }                                                                                                                    \
   void slstm_backward_##X(const R* gates, const R* c_all, const R* n_all, const R* closing, const R* c0, const R* n0,  \
                           const R* U, const I* sizes, const R* dh_all, const R* dc_all, const R* dn_all, R* dgates,    \
-                          R* dh, R* dc, R* dn, R* dm, I heads, I S, I gemm, Cells s) {                                 \
+                          R* dh, R* dc, R* dn, R* dm, I heads, I S, Cells s) {                                         \
     slstm_backward<R>(gates, c_all, n_all, closing, c0, n0, U, sizes, dh_all, dc_all, dn_all, dgates, dh, dc, dn, dm,  \
-                      heads, S, gemm, s);                                                                              \
+                      heads, S, s);                                                                                    \
   }
 
 extern "C" {

@@ -1,21 +1,164 @@
-// BLAS's matrix product, whose address is passed to the kernels that need one. BLAS sees every matrix transposed.
+// Products of matrices, C = A B + begin. An entry of C is one sum along k, from the first number to the last, whichever
+// rows and columns are computed beside it. So a row of C does not depend on how many rows there are: what slots give
+// together, in a minibatch, is to the bit what each of them gives alone.
 
 #pragma once
 
+#include <cstdlib>
+#include <memory>
+
 #include "common.h"
 
-template <class R>
-using Gemm = void (*)(const char*, const char*, const int*, const int*, const int*, const R*, const R*, const int*,
-                      const R*, const int*, const R*, R*, const int*);
+#if defined(__AVX512F__)
+enum { VECTOR_BYTES = 64, TILE_ROWS = 8, TILE_VECTORS = 3 };  // 24 sums, in 32 registers
+#elif defined(__AVX__)
+enum { VECTOR_BYTES = 32, TILE_ROWS = 6, TILE_VECTORS = 2 };  // 12 sums, in 16 registers
+#else
+enum { VECTOR_BYTES = 16, TILE_ROWS = 6, TILE_VECTORS = 2 };
+#endif
 
-// A matrix of rows that begin `step` numbers apart; `turned` takes it transposed.
-template <class R>
-struct Matrix { R* at; I step; bool turned = false; };
+enum {
+  DEPTH = 512,  // numbers along k at once, so that a panel stays in the cache
+  CHUNK = 64,   // rows of a turned A at once
+};
 
-// C [n, m] = alpha A B + beta C for A [n, k] and B [k, m], as they are once turned
+// A vector of `count` numbers, at any address
 template <class R>
-inline void multiply(I gemm, I n, I k, I m, R alpha, Matrix<const R> A, Matrix<const R> B, R beta, Matrix<R> C) {
-  const int N = int(n), K = int(k), M = int(m), a = int(A.step), b = int(B.step), c = int(C.step);
-  const auto run = reinterpret_cast<Gemm<R>>(gemm);
-  run(B.turned ? "T" : "N", A.turned ? "T" : "N", &M, &N, &K, &alpha, B.at, &b, A.at, &a, &beta, C.at, &c);
+struct Wide {
+  enum { count = VECTOR_BYTES / sizeof(R) };
+  typedef R type __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(R)), may_alias));
+};
+
+// Entry (i, j) stands at[i * row + j * column].
+template <class R>
+struct Matrix {
+  R* at;
+  I row, column;
+  Matrix from(I i, I j) const { return {at + i * row + j * column, row, column}; }
+};
+
+// Numbers of the panels of m columns of k numbers each
+template <class R>
+constexpr I panels_size(I k, I m) { return (m + Wide<R>::count - 1) / Wide<R>::count * Wide<R>::count * k; }
+
+// P: the columns of B [k, m] in panels [k, count] of `count` columns each, the last filled up with zeros
+template <class R>
+inline void pack(Matrix<const R> B, I k, I m, R* P) {
+  constexpr I count = Wide<R>::count;
+  typedef typename Wide<R>::type V;
+  for (I first = 0; first < m; first += count, P += k * count) {
+    const Matrix<const R> X = B.from(0, first);
+    const I columns = std::min(count, m - first);
+    I done = 0;
+    if (columns == count && X.column == 1)
+      for (; done < k; ++done) *(V*)(P + done * count) = *(const V*)(X.at + done * X.row);
+    if (columns == count && X.row == 1)
+      for (; done + count <= k; done += count) {  // a square at a time, so that lines are read whole
+        R square[count * count];
+        for (I j = 0; j < count; ++j) *(V*)(square + j * count) = *(const V*)(X.at + j * X.column + done);
+        for (I i = 0; i < count; ++i)
+          for (I j = 0; j < count; ++j) P[(done + i) * count + j] = square[j * count + i];
+      }
+    for (; done < k; ++done)
+      for (I j = 0; j < count; ++j) P[done * count + j] = j < columns ? X.at[done * X.row + j * X.column] : R(0);
+  }
 }
+
+// N rows and M panels, `panel` numbers apart, of C = A P + begin; `columns` of them if it is one panel. Rows of `begin`,
+// zeros if null, are `step` apart.
+template <class R, int N, int M>
+inline void tile(I k, I columns, Matrix<const R> A, const R* P, I panel, const R* begin, I step, Matrix<R> C) {
+  constexpr int count = Wide<R>::count;
+  typedef typename Wide<R>::type V;
+  const bool whole = M > 1 || columns == count;
+  V sum[N][M];
+  for (int r = 0; r < N; ++r)
+    for (int v = 0; v < M; ++v) {
+      sum[r][v] = V{};
+      if (begin && whole) sum[r][v] = *(const V*)(begin + r * step + v * count);
+      if (begin && !whole) std::memcpy(&sum[r][v], begin + r * step, columns * sizeof(R));
+    }
+  for (I i = 0; i < k; ++i) {
+    V right[M];
+    for (int v = 0; v < M; ++v) right[v] = *(const V*)(P + v * panel + i * count);
+    for (int r = 0; r < N; ++r) {
+      const R left = A.at[r * A.row + i * A.column];
+      for (int v = 0; v < M; ++v) sum[r][v] += left * right[v];
+    }
+  }
+  for (int r = 0; r < N; ++r)
+    for (int v = 0; v < M; ++v) {
+      if (whole) *(V*)(C.at + r * C.row + v * count) = sum[r][v];
+      else std::memcpy(C.at + r * C.row, &sum[r][v], columns * sizeof(R));
+    }
+}
+
+template <class R, int M, int N = TILE_ROWS>
+inline void tile_of(I rows, I k, I columns, Matrix<const R> A, const R* P, I panel, const R* begin, I step, Matrix<R> C) {
+  if constexpr (N > 1)
+    if (rows < N) return tile_of<R, M, N - 1>(rows, k, columns, A, P, panel, begin, step, C);
+  tile<R, N, M>(k, columns, A, P, panel, begin, step, C);
+}
+
+// All n rows of M panels, in tiles as even as can be
+template <class R, int M>
+inline void strip(I n, I k, I columns, Matrix<const R> A, const R* P, I panel, const R* begin, I step, Matrix<R> C) {
+  for (I r = 0; r < n;) {
+    const I tiles = (n - r + TILE_ROWS - 1) / TILE_ROWS, rows = (n - r + tiles - 1) / tiles;
+    tile_of<R, M>(rows, k, columns, A.from(r, 0), P, panel, begin ? begin + r * step : begin, step, C.from(r, 0));
+    r += rows;
+  }
+}
+
+// C [n, m] = A [n, k] B [k, m] + begin, for B in panels `panel` numbers apart. Rows of C are contiguous; those of
+// `begin` [n, m], zeros if null, are `step` apart (0: a single row for all), and may be C's.
+template <class R>
+inline void multiply(I n, I k, I m, Matrix<const R> A, const R* P, I panel, const R* begin, I step, Matrix<R> C) {
+  constexpr I count = Wide<R>::count;
+  for (I j = 0; j < m;) {
+    const R* from = begin ? begin + j : begin;
+    const bool several = m - j >= TILE_VECTORS * count;
+    (several ? strip<R, TILE_VECTORS> : strip<R, 1>)(n, k, std::min(count, m - j), A, P + j / count * panel, panel, from,
+                                                     step, C.from(0, j));
+    j += several ? TILE_VECTORS * count : count;
+  }
+}
+
+// Room for numbers, for as long as a kernel runs
+template <class R>
+struct Room {
+  struct Free { void operator()(R* p) const { std::free(p); } };
+  std::unique_ptr<R, Free> numbers;
+  explicit Room(I count)
+      : numbers(static_cast<R*>(std::aligned_alloc(64, (count * sizeof(R) + 64) / 64 * 64))) {}
+  R* get() const { return numbers.get(); }
+};
+
+// Products of matrices that are not in panels
+template <class R>
+struct Product {
+  Room<R> right, left;
+
+  // k, m: the most that will be asked for
+  Product(I k, I m) : right(panels_size<R>(std::min<I>(k, DEPTH), m)), left(CHUNK * std::min<I>(k, DEPTH)) {}
+
+  // As `multiply`
+  void operator()(I n, I k, I m, Matrix<const R> A, Matrix<const R> B, const R* begin, I step, Matrix<R> C) const {
+    for (I k0 = 0; k0 == 0 || k0 < k; k0 += DEPTH, begin = C.at, step = C.row) {  // also without any k
+      const I depth = std::min<I>(k - k0, DEPTH), panel = depth * Wide<R>::count;
+      pack(B.from(k0, 0), depth, m, right.get());
+      if (A.row != 1) {
+        multiply(n, depth, m, A.from(0, k0), right.get(), panel, begin, step, C);
+        continue;
+      }
+      for (I r = 0; r < n; r += CHUNK) {  // what is read along k is brought together: such lines share a few sets of a cache
+        const I rows = std::min<I>(n - r, CHUNK);
+        const Matrix<const R> X = A.from(r, k0);
+        for (I i = 0; i < depth; ++i)
+          for (I j = 0; j < rows; ++j) left.get()[i * CHUNK + j] = X.at[j + i * X.column];
+        multiply(rows, depth, m, {left.get(), 1, CHUNK}, right.get(), panel, begin ? begin + r * step : begin, step,
+                 C.from(r, 0));
+      }
+    }
+  }
+};
