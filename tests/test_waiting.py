@@ -10,6 +10,7 @@ import traceback
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -26,6 +27,7 @@ from rlmem.algos.impala import Impala
 from rlmem.algos.off_policy import OffPolicy
 from rlmem.algos.ppo import PPO
 from rlmem.algos.pqn import PQN
+from rlmem.memory import base
 from rlmem.memory.packed import Packing
 from rlmem.replay import Replay
 from rlmem.run.assemble import choose_device
@@ -101,6 +103,12 @@ class _Functions(TorchFunctionMode):
         if getattr(func, "__name__", "") in TO_PYTHON and not own:
             self.waits.note(func.__name__)
         return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture(autouse=True)
+def stepped_as_on_a_device(monkeypatch):
+    """Cells step by their equations, where those on a CPU take a kernel's sequence of one step."""
+    monkeypatch.setattr(base, "native", SimpleNamespace(takes=lambda *tensors: False))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlmem.scan import native
 from rlmem.scan.matmul import derived, gradient_of_weight
@@ -178,7 +178,7 @@ class _SLSTM(torch.autograd.Function):
 
 def _panels(U: Tensor) -> Tensor:
     """U [M, H] as a kernel multiplies states with it."""
-    return derived("packed", U, native.packed)
+    return derived("packed", U, native.packed) if isinstance(U, nn.Parameter) else native.packed(U)
 
 
 def _of_heads(U: Tensor) -> Tensor:

@@ -115,7 +115,7 @@ def product(x: Tensor, W: Tensor, b: Tensor | None = None, panels: Tensor | None
         raise ValueError(f"x {list(x.shape)}, W {list(W.shape)} and b {b if b is None else list(b.shape)} do not fit")
     y, b = x.new_empty(n, m), None if b is None else b.contiguous()
     addresses = [tensor if tensor is None else tensor.data_ptr() for tensor in (panels, b, y)]
-    given = x.data_ptr(), *x.stride(), W.data_ptr(), *W.stride(), *addresses, n, k, m
+    given = x.data_ptr(), *x.stride(), W.data_ptr(), *W.stride(), *addresses, k, m
     threads = _threads(n * k * m >> 4)
     if threads == 1:
         _product(x.dtype)(*given, 0, n, 0, m)
@@ -140,7 +140,7 @@ def _product(dtype: torch.dtype) -> Callable[..., None]:
     """The kernel of products; called hundreds of times in a step of learning, it takes plain integers."""
     kernel: Any = _kernel("product", dtype)[0]
     address, size = ctypes.c_void_p, ctypes.c_int64
-    kernel.argtypes = [address, size, size] * 2 + [address] * 3 + [size] * 7
+    kernel.argtypes = [address, size, size] * 2 + [address] * 3 + [size] * 6
     return cast(Callable[..., None], kernel)
 
 

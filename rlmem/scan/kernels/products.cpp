@@ -23,7 +23,7 @@ struct Sizes { I m, k; };
 
 #define KERNELS(R, X)                                                                                                  \
   void product_##X(const R* A, I row, I column, const R* W, I row_of_W, I column_of_W, const R* panels, const R* b,    \
-                   R* C, I n, I k, I m, I n0, I n1, I m0, I m1) {                                                      \
+                   R* C, I k, I m, I n0, I n1, I m0, I m1) {                                                           \
     product<R>({A, row, column}, {W, row_of_W, column_of_W}, panels, b, C, k, m, n0, n1, m0, m1);                      \
   }                                                                                                                    \
   void panels_##X(const R* W, I row, I column, R* P, Sizes s) { pack<R>({W, column, row}, s.k, s.m, P); }              \
