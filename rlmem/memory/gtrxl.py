@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from rlmem.errors import UserError
 from rlmem.memory.blocks import GRUGate, gates_by_symbol
 from rlmem.memory.window import SMALLEST_CHUNK, Past, Window
-from rlmem.scan import Linear, attention
+from rlmem.scan import Linear, attention, native
 from rlmem.scan.matmul import Precision, derived, linear
 from rlmem.types import Layers, PositiveInt
 
@@ -106,7 +106,7 @@ class GTrXL(Window):
             k, v = (past.stream(f"{name}.{part}", z) for part, z in zip("kv", layer.keys_and_values(e), strict=True))
         q = layer.W_q(layer.before(e) if self.queries == "normed" else e)
         S = k.shape[1] - T
-        if not segment and self.unfilled == "masked" and attention.can_run(q, k, v, past.age):
+        if not segment and self.unfilled == "masked" and native.takes(q, k, v, past.age):
             # (q + u) . k by the kernel, and (q + v) . r, which depends on the distance alone, as what it adds
             to_distances = q.unflatten(-1, self.v.shape).transpose(1, 2) + self.v[:, None]  # [B, heads, T, head width]
             r = layer.distances(S).unflatten(-1, self.v.shape).transpose(0, 1)  # [heads, S + 1, head width]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from rlmem.memory.torch_cell import Init, TorchCell
-from rlmem.scan import cells
+from rlmem.scan import cells, native
 from rlmem.scan.matmul import linear
 from rlmem.types import PositiveInt
 
@@ -48,6 +48,8 @@ class LSTM(TorchCell):
             b.chunk(4)[1].add_(float(init == "sonnet") if forget_bias is None else forget_bias)
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        if (states := self.stepped(x, state)) is not None:
+            return states[0], states
         h, c = state
         W, U, b, b_hidden = self.rnn.all_weights[0]
         i, f, g, o = (linear(h, U, b_hidden) + self.projected(x, W, b)).chunk(4, 1)
@@ -58,4 +60,4 @@ class LSTM(TorchCell):
     def states_on_cpu(self, x: Tensor, state: State, sizes: Tensor) -> State | None:
         W, U, b, b_hidden = self.rnn.all_weights[0]
         tensors = self.projected(x, W, b + b_hidden), *state, U
-        return cells.lstm(*tensors, sizes) if cells.can_run(*tensors) else None
+        return cells.lstm(*tensors, sizes) if native.takes(*tensors) else None

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from rlmem.errors import UserError
 from rlmem.memory.base import ZeroState
-from rlmem.scan import Engine, Linear, linear_scan, rglru
+from rlmem.scan import Engine, Linear, linear_scan, native, rglru
 from rlmem.scan.rglru import STEEPEST
 from rlmem.types import PositiveInt, where_start
 
@@ -68,7 +68,7 @@ class RGLRU(ZeroState):
         by_head = u.unflatten(-1, self.b_a.shape).flatten(0, -3).transpose(0, 1)
         pre = (by_head @ W.mT).transpose(0, 1).unflatten(-1, (2, -1)) + bias  # [n, heads, 2, width]
         pre, rate = pre.unflatten(0, u.shape[:-1]), SHARPNESS * F.softplus(self.Lambda)
-        if self.first_slot == "scaled" and rglru.can_run(pre, u, rate):
+        if self.first_slot == "scaled" and native.takes(pre, u, rate):
             return rglru.gates(pre, u, rate)
         r, i = (torch.sigmoid(part).flatten(-2) for part in pre.unbind(-2))
         log_a = -rate * r

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 from rlmem.errors import UserError
 from rlmem.memory.base import RecurrentCell, ZeroState
 from rlmem.memory.packed import over_steps
-from rlmem.scan import Linear, cells
+from rlmem.scan import Linear, cells, native
 from rlmem.scan.matmul import derived, linear
 from rlmem.types import PositiveInt
 
@@ -81,7 +81,7 @@ class SLSTM(ZeroState, RecurrentCell):
     def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
         drive, R = self._drive(packed.data), self._recurrent()
         h, c, n, m = (state[name] for name in "hcnm")
-        if cells.can_run(drive, h, c, n, m, R):
+        if native.takes(drive, h, c, n, m, R):
             states = cells.slstm(drive, h, c, n, m, R, packed.batch_sizes)
             return self._normed(states[0]), {name: s[last] for name, s in zip("hcnm", states, strict=True)}
         sizes = packed.batch_sizes.tolist()

@@ -9,6 +9,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from rlmem.memory.base import RecurrentCell, ZeroState
+from rlmem.scan import native
 from rlmem.scan.matmul import linear
 from rlmem.types import State
 
@@ -50,6 +51,15 @@ class TorchCell(ZeroState, RecurrentCell):
 
         Returns None where there is no fast way; the loop over `cell` then runs.
         """
+
+    def stepped(self, x: Tensor, state: State) -> State | None:
+        """The states after one slot, x [B, D], by the kernel that reads rows in training, so that not a bit differs.
+
+        Returns None where there is no kernel, or where a gradient is recorded.
+        """
+        if torch.is_grad_enabled() or not native.takes(x):
+            return None
+        return self.states_on_cpu(x, state, torch.tensor([len(x)], device="cpu"))
 
     def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
         if packed.data.is_cuda:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from rlmem.memory.base import Memory, symbol_of
 from rlmem.memory.positions import ages, counting
-from rlmem.scan import attention
+from rlmem.scan import attention, native
 
 SMALLEST_CHUNK = 64
 """The fewest queries of a chunk: smaller matrix products would be slow."""
@@ -81,7 +81,7 @@ class Past:
         """
         B, T, H = q.shape
         k, v = self.stream(f"{name}.k", k), self.stream(f"{name}.v", v)
-        if attention.can_run(q, k, v, self.age):
+        if native.takes(q, k, v, self.age):
             return attention.attend(q, k, v, self.age, heads)
         S = k.shape[1] - T
         C = max(S + 1, SMALLEST_CHUNK)

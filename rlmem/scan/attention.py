@@ -5,13 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlmem.scan import cells, native
+from rlmem.scan import native
 from rlmem.scan.native import addressable
-
-
-def can_run(*tensors: Tensor) -> bool:
-    """Whether the kernel takes these tensors."""
-    return cells.can_run(*tensors)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, age: Tensor, heads: int, bias: Tensor | None = None) -> Tensor:

@@ -18,11 +18,6 @@ from rlmem.scan.matmul import derived, gradient_of_weight
 from rlmem.scan.native import addressable
 
 
-def can_run(*tensors: Tensor) -> bool:
-    """Whether the kernels take these tensors: all on the CPU and of one type, with a compiler."""
-    return native.takes(*tensors)
-
-
 def gru(wx: Tensor, h0: Tensor, U: Tensor, bias: Tensor, sizes: Tensor) -> Tensor:
     """All states h [S, H] of r, z = sigmoid(wx + uh), n = tanh(wx_n + r * uh_n), h' = n + z * (h - n), uh = U h + bias.
 
@@ -156,7 +151,7 @@ class _SLSTM(torch.autograd.Function):
     def forward(ctx, wx: Tensor, h0: Tensor, c0: Tensor, n0: Tensor, m0: Tensor, U: Tensor, sizes: Tensor):
         H, heads = h0.shape[1], len(U)
         h, c, n, m, closing = (wx.new_empty(len(wx), H) for _ in range(5))
-        panels = derived("packed", U, _of_heads)
+        panels = derived("packed heads", U, _of_heads)
         tensors = wx, h0, c0, n0, m0, panels, sizes, h, c, n, m, closing
         _call("slstm_forward", (*tensors, heads), len(sizes), H)
         ctx.save_for_backward(wx, h, c, n, closing, h0, c0, n0, U, sizes)

@@ -9,11 +9,6 @@ from rlmem.scan import native
 from rlmem.scan.linear import check_flags
 
 
-def can_run(*tensors: Tensor) -> bool:
-    """Whether the kernel takes these tensors."""
-    return native.takes(*tensors)
-
-
 def convolve(v: Tensor, before: Tensor, start: Tensor, w: Tensor, b: Tensor) -> Tensor:
     """b + sum_j w_j * v_{t-K+j} [B, T, E], j = 1 ... K, over slots of the episode only.
 

@@ -84,7 +84,7 @@ def linear(x: Tensor, W: Tensor, b: Tensor | None = None, precision: Precision =
     if not torch.is_grad_enabled():
         return product(x, W, b, precision)
     if rounds or (x.numel() * len(W) > LITTLE and _is_native(x, W, b)):
-        y: Tensor = _Linear.apply(x.reshape(-1, x.shape[-1]), W, b, precision)
+        y: Tensor = _Linear.apply(x.flatten(0, -2) if x.dim() > 1 else x[None], W, b, precision)
         return y.view(*x.shape[:-1], len(W))
     return F.linear(x, W, b)
 
@@ -94,7 +94,7 @@ def product(x: Tensor, W: Tensor, b: Tensor | None = None, precision: Precision 
     rounds, constant = _rounds(x, W, precision), _constant.derived is not None and isinstance(W, nn.Parameter)
     if not (rounds or _is_native(x, W, b, constant)):
         return F.linear(x, W, b)
-    rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+    rows = x if x.dim() == 2 else x.flatten(0, -2) if x.dim() > 2 else x[None]
     if not rounds:
         y = native.product(rows, W, b, derived("packed", W, native.packed) if constant else None)
     elif bf16.has_kernel(x) and not (constant and len(rows) <= FEW_ROUNDED):
@@ -106,8 +106,8 @@ def product(x: Tensor, W: Tensor, b: Tensor | None = None, precision: Precision 
 
 def gradient_of_weight(grad_y: Tensor, x: Tensor, precision: Precision = "float32") -> Tensor:
     """grad_y^T x [H, D], the gradient of W from that of y [n, H] and x [n, D]."""
-    if _rounds(x, grad_y, precision):
-        return linear(grad_y.t(), x.t(), None, precision)
+    if torch.is_grad_enabled() or _rounds(x, grad_y, precision):
+        return linear(grad_y.t(), x.t(), None, precision)  # which can be differentiated again
     return native.product(grad_y.t(), x.t()) if native.takes(grad_y, x) else grad_y.t() @ x
 
 
@@ -137,9 +137,8 @@ def _is_native(x: Tensor, W: Tensor, b: Tensor | None, constant: bool = False) -
 
     constant: whether W is packed once for many products
     """
-    plain = x.dtype == W.dtype == torch.float32 and x.is_cpu and W.is_cpu and native.missing() is None
-    if not plain or x.dim() == 0 or x.shape[-1] != W.shape[1]:
+    if x.dtype != torch.float32 or not native.takes(x, W, *([] if b is None else [b])):
         return False
-    if b is not None and (b.dtype != x.dtype or b.shape != W.shape[:1]):
+    if x.dim() == 0 or W.dim() != 2 or x.shape[-1] != W.shape[1] or (b is not None and b.shape != W.shape[:1]):
         return False
     return constant or x.numel() > FEW * x.shape[-1]

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 from rlmem.system.hardware import cache_folders, own_folder, processor_features
 
@@ -37,7 +38,7 @@ FLAGS = [
 PARALLEL_FROM = 1 << 17
 """Numbers in a scan below which a second thread costs more than it saves."""
 COLUMNS = 48
-"""Columns of a matrix that a thread multiplies at once: whole panels of any processor."""
+"""Columns by which threads share a product: whole panels of any processor."""
 MOST_SHARED = 256
 """Complex channels that one real input may drive inside the kernel (BLOCK / 2 of kernels/scan.cpp)."""
 
@@ -113,7 +114,8 @@ def product(x: Tensor, W: Tensor, b: Tensor | None = None, panels: Tensor | None
     (n, k), m = x.shape, len(W)
     if W.shape[1] != k or (b is not None and b.shape != (m,)):
         raise ValueError(f"x {list(x.shape)}, W {list(W.shape)} and b {b if b is None else list(b.shape)} do not fit")
-    y, b = x.new_empty(n, m), None if b is None else b.contiguous()
+    x, W = x.resolve_neg(), W.resolve_neg()
+    y, b = x.new_empty(n, m), None if b is None else addressable(b)
     addresses = [tensor if tensor is None else tensor.data_ptr() for tensor in (panels, b, y)]
     given = x.data_ptr(), *x.stride(), W.data_ptr(), *W.stride(), *addresses, k, m
     threads = _threads(n * k * m >> 4)
@@ -129,7 +131,7 @@ def product(x: Tensor, W: Tensor, b: Tensor | None = None, panels: Tensor | None
 
 def packed(W: Tensor) -> Tensor:
     """W [m, k] in the panels that `product` reads, a copy that pays if it is multiplied with more than once."""
-    (m, k), lanes = W.shape, _lanes(W.dtype)
+    (m, k), lanes, W = W.shape, _lanes(W.dtype), W.resolve_neg()
     P = W.new_empty(-(-m // lanes), k, lanes)
     call_in_parallel("panels", (W, *W.stride(), P), [(m, k)])
     return P
@@ -231,10 +233,18 @@ def addressable(x: Tensor) -> Tensor:
 
 
 def takes(*tensors: Tensor) -> bool:
-    """Whether there are kernels, and they can read these tensors: on the CPU, of one real type, and with addresses."""
+    """Whether there are kernels, and they can read these tensors: on the CPU, of one real type, and with addresses.
+
+    What is traced, transformed by `torch.func` or under autocast is torch's.
+    """
     first = tensors[0].dtype
-    plain = first in (torch.float32, torch.float64) and not torch.compiler.is_compiling()
-    return plain and all(x.device.type == "cpu" and x.dtype == first for x in tensors) and missing() is None
+    if first not in (torch.float32, torch.float64) or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
+        return False
+    for x in tensors:
+        plain = type(x) is Tensor or type(x) is nn.Parameter
+        if not plain or x.dtype != first or not x.is_cpu or is_functorch_wrapped_tensor(x):
+            return False
+    return missing() is None
 
 
 @cache

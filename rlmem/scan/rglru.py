@@ -11,11 +11,6 @@ STEEPEST = 1000.0
 """Bound of the derivative of the square root, as in the released code."""
 
 
-def can_run(*tensors: Tensor) -> bool:
-    """Whether the kernel takes these tensors."""
-    return native.takes(*tensors)
-
-
 def gates(pre: Tensor, u: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
     """a = exp(-rate * sigmoid(p)) and b = sqrt(1 - a^2) * sigmoid(s) * u, [..., H] each.
 

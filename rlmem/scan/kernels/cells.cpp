@@ -13,7 +13,7 @@ struct Cells { I T, H; };
 // C or, for zeros, null.
 template <class R>
 inline void multiply(const R* A, I of_A, const R* W, const R* begin, R* C, I of_C, I n, I K, I M) {
-  ::multiply<R>(n, K, M, {A, of_A, 1}, W, K * Wide<R>::count, begin, of_C, {C, of_C, 1});
+  ::multiply<R>(n, K, M, {A, of_A, 1}, W, begin, of_C, {C, of_C, 1});
 }
 
 template <class R>

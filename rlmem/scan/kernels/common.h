@@ -1,4 +1,5 @@
-// What the kernels of the `native` engine share. They are called through ctypes; every array is contiguous.
+// What the kernels of the `native` engine share. They are called through ctypes; arrays are contiguous where
+// no strides are named.
 
 #pragma once
 

@@ -1,10 +1,9 @@
-// Products of matrices, C = A B + begin. An entry of C is one sum along k, from the first number to the last, whichever
-// rows and columns are computed beside it. So a row of C does not depend on how many rows there are: what slots give
-// together, in a minibatch, is to the bit what each of them gives alone.
+// Products of matrices, C = A B + begin. An entry of C is summed along k in an order that depends on k alone: DEPTH numbers
+// at a time, and then these sums. So a row of C does not depend on the rows beside it: what slots give together, in a
+// minibatch, is to the bit what each of them gives alone.
 
 #pragma once
 
-#include <cstdlib>
 #include <memory>
 
 #include "common.h"
@@ -18,7 +17,7 @@ enum { VECTOR_BYTES = 16, TILE_ROWS = 6, TILE_VECTORS = 2 };
 #endif
 
 enum {
-  DEPTH = 512,  // numbers along k at once, so that a panel stays in the cache
+  DEPTH = 256,  // numbers along k at once: panels stay in the cache, and long sums stay exact
   CHUNK = 64,   // rows of a turned A at once
 };
 
@@ -64,20 +63,13 @@ inline void pack(Matrix<const R> B, I k, I m, R* P) {
   }
 }
 
-// N rows and M panels, `panel` numbers apart, of C = A P + begin; `columns` of them if it is one panel. Rows of `begin`,
+// N rows and M panels, `panel` numbers apart, of C = begin + A P; `columns` of them if it is one panel. Rows of `begin`,
 // zeros if null, are `step` apart.
 template <class R, int N, int M>
 inline void tile(I k, I columns, Matrix<const R> A, const R* P, I panel, const R* begin, I step, Matrix<R> C) {
   constexpr int count = Wide<R>::count;
   typedef typename Wide<R>::type V;
-  const bool whole = M > 1 || columns == count;
-  V sum[N][M];
-  for (int r = 0; r < N; ++r)
-    for (int v = 0; v < M; ++v) {
-      sum[r][v] = V{};
-      if (begin && whole) sum[r][v] = *(const V*)(begin + r * step + v * count);
-      if (begin && !whole) std::memcpy(&sum[r][v], begin + r * step, columns * sizeof(R));
-    }
+  V sum[N][M] = {};
   for (I i = 0; i < k; ++i) {
     V right[M];
     for (int v = 0; v < M; ++v) right[v] = *(const V*)(P + v * panel + i * count);
@@ -86,10 +78,20 @@ inline void tile(I k, I columns, Matrix<const R> A, const R* P, I panel, const R
       for (int v = 0; v < M; ++v) sum[r][v] += left * right[v];
     }
   }
+  const bool whole = M > 1 || columns == count;
+  for (int r = 0; begin && r < N; ++r)
+    for (int v = 0; v < M; ++v) {
+      const R* from = begin + r * step + v * count;
+      V first = {};
+      if (whole) first = *(const V*)from;
+      else std::memcpy(&first, from, columns * sizeof(R));
+      sum[r][v] += first;
+    }
   for (int r = 0; r < N; ++r)
     for (int v = 0; v < M; ++v) {
-      if (whole) *(V*)(C.at + r * C.row + v * count) = sum[r][v];
-      else std::memcpy(C.at + r * C.row, &sum[r][v], columns * sizeof(R));
+      R* to = C.at + r * C.row + v * count;
+      if (whole) *(V*)to = sum[r][v];
+      else std::memcpy(to, &sum[r][v], columns * sizeof(R));
     }
 }
 
@@ -97,7 +99,12 @@ template <class R, int M, int N = TILE_ROWS>
 inline void tile_of(I rows, I k, I columns, Matrix<const R> A, const R* P, I panel, const R* begin, I step, Matrix<R> C) {
   if constexpr (N > 1)
     if (rows < N) return tile_of<R, M, N - 1>(rows, k, columns, A, P, panel, begin, step, C);
-  tile<R, N, M>(k, columns, A, P, panel, begin, step, C);
+  if constexpr (N * M > 1) return tile<R, N, M>(k, columns, A, P, panel, begin, step, C);
+  // For some processors GCC rounds the products of a sum alone, and not those of several. So it is computed twice, and the
+  // compiler is not told.
+  I none = 0;
+  asm("" : "+r"(none));
+  tile<R, 2, M>(k, columns, {A.at, none, A.column}, P, panel, begin, none, {C.at, none, 1});
 }
 
 // All n rows of M panels, in tiles as even as can be
@@ -110,54 +117,52 @@ inline void strip(I n, I k, I columns, Matrix<const R> A, const R* P, I panel, c
   }
 }
 
-// C [n, m] = A [n, k] B [k, m] + begin, for B in panels `panel` numbers apart. Rows of C are contiguous; those of
-// `begin` [n, m], zeros if null, are `step` apart (0: a single row for all), and may be C's.
+// C [n, m] = begin + A [n, k] B for at most DEPTH numbers k; as `multiply`, with panels that are `panel` numbers apart
 template <class R>
-inline void multiply(I n, I k, I m, Matrix<const R> A, const R* P, I panel, const R* begin, I step, Matrix<R> C) {
+inline void block(I n, I k, I m, Matrix<const R> A, const R* P, I panel, const R* begin, I step, Matrix<R> C) {
   constexpr I count = Wide<R>::count;
-  for (I j = 0; j < m;) {
-    const R* from = begin ? begin + j : begin;
-    const bool several = m - j >= TILE_VECTORS * count;
-    (several ? strip<R, TILE_VECTORS> : strip<R, 1>)(n, k, std::min(count, m - j), A, P + j / count * panel, panel, from,
-                                                     step, C.from(0, j));
-    j += several ? TILE_VECTORS * count : count;
+  for (I j = 0, taken; j < m; j += taken * count) {
+    const I whole = (m - j) / count;
+    taken = whole >= TILE_VECTORS && whole != TILE_VECTORS + 1 ? I(TILE_VECTORS) : whole >= 2 ? 2 : 1;
+    const auto run = taken == TILE_VECTORS ? strip<R, TILE_VECTORS> : taken == 2 ? strip<R, 2> : strip<R, 1>;
+    run(n, k, std::min(count, m - j), A, P + j / count * panel, panel, begin ? begin + j : begin, step, C.from(0, j));
   }
 }
 
-// Room for numbers, for as long as a kernel runs
+// C [n, m] = begin + A [n, k] B [k, m] for B in panels. Rows of C are contiguous; those of `begin` [n, m], zeros if null,
+// are `step` apart (0: a single row for all), and may be C's.
 template <class R>
-struct Room {
-  struct Free { void operator()(R* p) const { std::free(p); } };
-  std::unique_ptr<R, Free> numbers;
-  explicit Room(I count)
-      : numbers(static_cast<R*>(std::aligned_alloc(64, (count * sizeof(R) + 64) / 64 * 64))) {}
-  R* get() const { return numbers.get(); }
-};
+inline void multiply(I n, I k, I m, Matrix<const R> A, const R* P, const R* begin, I step, Matrix<R> C) {
+  constexpr I count = Wide<R>::count;
+  for (I k0 = 0; k0 == 0 || k0 < k; k0 += DEPTH, begin = C.at, step = C.row)  // also without any k
+    block(n, std::min<I>(k - k0, DEPTH), m, A.from(0, k0), P + k0 * count, k * count, begin, step, C);
+}
 
-// Products of matrices that are not in panels
+// Products with matrices that are not in panels
 template <class R>
 struct Product {
-  Room<R> right, left;
+  std::unique_ptr<R[]> right, left;
 
   // k, m: the most that will be asked for
-  Product(I k, I m) : right(panels_size<R>(std::min<I>(k, DEPTH), m)), left(CHUNK * std::min<I>(k, DEPTH)) {}
+  Product(I k, I m)
+      : right(new R[panels_size<R>(std::min<I>(k, DEPTH), m)]), left(new R[CHUNK * std::min<I>(k, DEPTH)]) {}
 
   // As `multiply`
   void operator()(I n, I k, I m, Matrix<const R> A, Matrix<const R> B, const R* begin, I step, Matrix<R> C) const {
-    for (I k0 = 0; k0 == 0 || k0 < k; k0 += DEPTH, begin = C.at, step = C.row) {  // also without any k
+    for (I k0 = 0; k0 == 0 || k0 < k; k0 += DEPTH, begin = C.at, step = C.row) {
       const I depth = std::min<I>(k - k0, DEPTH), panel = depth * Wide<R>::count;
       pack(B.from(k0, 0), depth, m, right.get());
       if (A.row != 1) {
-        multiply(n, depth, m, A.from(0, k0), right.get(), panel, begin, step, C);
+        block(n, depth, m, A.from(0, k0), right.get(), panel, begin, step, C);
         continue;
       }
       for (I r = 0; r < n; r += CHUNK) {  // what is read along k is brought together: such lines share a few sets of a cache
         const I rows = std::min<I>(n - r, CHUNK);
         const Matrix<const R> X = A.from(r, k0);
         for (I i = 0; i < depth; ++i)
-          for (I j = 0; j < rows; ++j) left.get()[i * CHUNK + j] = X.at[j + i * X.column];
-        multiply(rows, depth, m, {left.get(), 1, CHUNK}, right.get(), panel, begin ? begin + r * step : begin, step,
-                 C.from(r, 0));
+          for (I j = 0; j < rows; ++j) left[i * CHUNK + j] = X.at[j + i * X.column];
+        block(rows, depth, m, {left.get(), 1, CHUNK}, right.get(), panel, begin ? begin + r * step : begin, step,
+              C.from(r, 0));
       }
     }
   }

@@ -12,7 +12,7 @@ void product(Matrix<const R> A, Matrix<const R> W, const R* panels, const R* b, 
   const Matrix<R> to = Matrix<R>{C, m, 1}.from(n0, m0);
   const R* begin = b ? b + m0 : b;
   if (panels)
-    multiply(n1 - n0, k, m1 - m0, left, panels + m0 * k, k * Wide<R>::count, begin, 0, to);
+    multiply(n1 - n0, k, m1 - m0, left, panels + m0 * k, begin, 0, to);
   else
     Product<R>(k, m1 - m0)(n1 - n0, k, m1 - m0, left, right, begin, 0, to);
 }
