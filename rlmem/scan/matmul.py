@@ -78,12 +78,12 @@ class Linear(nn.Linear):
 
 def linear(x: Tensor, W: Tensor, b: Tensor | None = None, precision: Precision = "float32") -> Tensor:
     """x W^T + b for x [..., D], W [H, D], b [H]; differentiable."""
-    rounds = _rounds(x, W, precision)
     if torch.compiler.is_compiling():  # exported, too: a file must not depend on the hardware that it was made on
+        rounds = _rounds(x, W, precision)
         return F.linear(bf16.rounded(x), bf16.rounded(W), b) if rounds else F.linear(x, W, b)
     if not torch.is_grad_enabled():
         return product(x, W, b, precision)
-    if rounds or (x.numel() * len(W) > LITTLE and _is_native(x, W, b)):
+    if _rounds(x, W, precision) or (x.numel() * len(W) > LITTLE and _is_native(x, W, b)):
         y: Tensor = _Linear.apply(x.flatten(0, -2) if x.dim() > 1 else x[None], W, b, precision)
         return y.view(*x.shape[:-1], len(W))
     return F.linear(x, W, b)
@@ -91,7 +91,8 @@ def linear(x: Tensor, W: Tensor, b: Tensor | None = None, precision: Precision =
 
 def product(x: Tensor, W: Tensor, b: Tensor | None = None, precision: Precision = "float32") -> Tensor:
     """`linear`, recording no gradient."""
-    rounds, constant = _rounds(x, W, precision), _constant.derived is not None and isinstance(W, nn.Parameter)
+    constant = _constant.derived is not None and isinstance(W, nn.Parameter)
+    rounds = _rounds(x, W, precision)
     if not (rounds or _is_native(x, W, b, constant)):
         return F.linear(x, W, b)
     rows = x if x.dim() == 2 else x.flatten(0, -2) if x.dim() > 2 else x[None]

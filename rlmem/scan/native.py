@@ -37,6 +37,8 @@ FLAGS = [
 ]
 PARALLEL_FROM = 1 << 17
 """Numbers in a scan below which a second thread costs more than it saves."""
+PLAIN = (Tensor, nn.Parameter)
+"""The types of tensors that kernels read; others have no address, or another meaning."""
 COLUMNS = 48
 """Columns by which threads share a product: whole panels of any processor."""
 MOST_SHARED = 256
@@ -114,12 +116,12 @@ def product(x: Tensor, W: Tensor, b: Tensor | None = None, panels: Tensor | None
     (n, k), m = x.shape, len(W)
     if W.shape[1] != k or (b is not None and b.shape != (m,)):
         raise ValueError(f"x {list(x.shape)}, W {list(W.shape)} and b {b if b is None else list(b.shape)} do not fit")
-    x, W = x.resolve_neg(), W.resolve_neg()
-    y, b = x.new_empty(n, m), None if b is None else addressable(b)
-    addresses = [tensor if tensor is None else tensor.data_ptr() for tensor in (panels, b, y)]
+    if x.is_neg() or W.is_neg() or (b is not None and (b.is_neg() or not b.is_contiguous())):
+        x, W, b = x.resolve_neg(), W.resolve_neg(), None if b is None else addressable(b)
+    y = x.new_empty(n, m)
+    addresses = panels if panels is None else panels.data_ptr(), b if b is None else b.data_ptr(), y.data_ptr()
     given = x.data_ptr(), *x.stride(), W.data_ptr(), *W.stride(), *addresses, k, m
-    threads = _threads(n * k * m >> 4)
-    if threads == 1:
+    if (threads := _threads(n * k * m >> 4)) == 1:
         _product(x.dtype)(*given, 0, n, 0, m)
         return y
     across = max(1, min(threads, m // COLUMNS))  # a thread packs the columns that it multiplies with
@@ -241,8 +243,7 @@ def takes(*tensors: Tensor) -> bool:
     if first not in (torch.float32, torch.float64) or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
         return False
     for x in tensors:
-        plain = type(x) is Tensor or type(x) is nn.Parameter
-        if not plain or x.dtype != first or not x.is_cpu or is_functorch_wrapped_tensor(x):
+        if type(x) not in PLAIN or x.dtype is not first or not x.is_cpu or is_functorch_wrapped_tensor(x):
             return False
     return missing() is None
 
