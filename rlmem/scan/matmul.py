@@ -3,6 +3,7 @@
 Which precision a product has, its caller says: it belongs to an agent, whose modules carry it.
 """
 
+import platform
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ FEW_ROUNDED = 256
 """The same in bf16, beside a product of rounded numbers in float32."""
 LITTLE = 1 << 18
 """Multiplications up to which recording a gradient in Python costs more than the kernel saves."""
+
+KERNEL_LEADS = platform.machine().lower() in ("x86_64", "amd64")
+"""Elsewhere torch's library may use a unit for matrices, as on Apple's processors, which the kernel does not."""
 
 Precision = Literal["float32", "bf16"]
 """Of the inputs of products in single precision; sums, results and all else are float32. Doubles stay doubles."""
@@ -109,7 +113,7 @@ def gradient_of_weight(grad_y: Tensor, x: Tensor, precision: Precision = "float3
     """grad_y^T x [H, D], the gradient of W from that of y [n, H] and x [n, D]."""
     if torch.is_grad_enabled() or _rounds(x, grad_y, precision):
         return linear(grad_y.t(), x.t(), None, precision)  # which can be differentiated again
-    return native.product(grad_y.t(), x.t()) if native.takes(grad_y, x) else grad_y.t() @ x
+    return native.product(grad_y.t(), x.t()) if KERNEL_LEADS and native.takes(grad_y, x) else grad_y.t() @ x
 
 
 class _Linear(torch.autograd.Function):
@@ -138,7 +142,7 @@ def _is_native(x: Tensor, W: Tensor, b: Tensor | None, constant: bool = False) -
 
     constant: whether W is packed once for many products
     """
-    if x.dtype != torch.float32 or not native.takes(x, W, *([] if b is None else [b])):
+    if x.dtype != torch.float32 or not KERNEL_LEADS or not native.takes(x, W, *([] if b is None else [b])):
         return False
     if x.dim() == 0 or W.dim() != 2 or x.shape[-1] != W.shape[1] or (b is not None and b.shape != W.shape[:1]):
         return False

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -39,8 +40,6 @@ PARALLEL_FROM = 1 << 17
 """Numbers in a scan below which a second thread costs more than it saves."""
 PLAIN = (Tensor, nn.Parameter)
 """The types of tensors that kernels read; others have no address, or another meaning."""
-COLUMNS = 48
-"""Columns by which threads share a product: whole panels of any processor."""
 MOST_SHARED = 256
 """Complex channels that one real input may drive inside the kernel (BLOCK / 2 of kernels/scan.cpp)."""
 
@@ -120,14 +119,8 @@ def product(x: Tensor, W: Tensor, b: Tensor | None = None, panels: Tensor | None
         x, W, b = x.resolve_neg(), W.resolve_neg(), None if b is None else addressable(b)
     y = x.new_empty(n, m)
     addresses = panels if panels is None else panels.data_ptr(), b if b is None else b.data_ptr(), y.data_ptr()
-    given = x.data_ptr(), *x.stride(), W.data_ptr(), *W.stride(), *addresses, k, m
-    if (threads := _threads(n * k * m >> 4)) == 1:
-        _product(x.dtype)(*given, 0, n, 0, m)
-        return y
-    across = max(1, min(threads, m // COLUMNS))  # a thread packs the columns that it multiplies with
-    columns = [(COLUMNS * c0, min(m, COLUMNS * c1)) for c0, c1 in _shares(-(-m // COLUMNS), across)]
-    rows = list(_shares(n, max(1, min(threads // across, n))))
-    _call_all(_product(x.dtype), [(*given, *r, *c) for r in rows for c in columns])
+    given = x.data_ptr(), *x.stride(), W.data_ptr(), *W.stride(), *addresses, n, k, m
+    _product(x.dtype)(*given, _threads(n * k * m >> 4), _team())
     return y
 
 
@@ -144,8 +137,19 @@ def _product(dtype: torch.dtype) -> Callable[..., None]:
     """The kernel of products; called hundreds of times in a step of learning, it takes plain integers."""
     kernel: Any = _kernel("product", dtype)[0]
     address, size = ctypes.c_void_p, ctypes.c_int64
-    kernel.argtypes = [address, size, size] * 2 + [address] * 3 + [size] * 6
+    kernel.argtypes = [address, size, size] * 2 + [address] * 3 + [size] * 4 + [address]
     return cast(Callable[..., None], kernel)
+
+
+@cache
+def _team() -> int | None:
+    """The address of what runs a function on torch's own threads, GNU's OpenMP; None if torch has others.
+
+    Products take a fraction of a millisecond: threads that sleep between calls (`_pool`) would come too late.
+    """
+    with suppress(OSError, AttributeError):
+        return ctypes.cast(ctypes.CDLL("libgomp.so.1").GOMP_parallel, ctypes.c_void_p).value
+    return None
 
 
 @cache
@@ -199,18 +203,13 @@ def call_in_parallel(name: str, arguments: tuple[Any, ...], parts: Sequence[tupl
     kernel, real = _kernel(name, dtype)
     kinds = {int: ctypes.c_int64, bool: ctypes.c_int64, float: real, type(None): ctypes.c_void_p}
     passed = [ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor) else kinds[type(x)](x) for x in arguments]
-    _call_all(kernel, [(*passed, _structure(len(part))(*part)) for part in parts])
-
-
-def _call_all(kernel: Callable[..., None], calls: Sequence[tuple[Any, ...]]) -> None:
-    """Call a kernel with each of these arguments, the first on this thread."""
-    first, *rest = calls
+    first, *rest = (_structure(len(part))(*part) for part in parts)
     if not rest:
-        kernel(*first)
+        kernel(*passed, first)
         return
-    others = [_pool(len(rest)).submit(kernel, *arguments) for arguments in rest]
+    others = [_pool(len(rest)).submit(kernel, *passed, part) for part in rest]
     try:
-        kernel(*first)
+        kernel(*passed, first)
     finally:
         wait(others)  # before an interrupt frees what they write to
     for other in others:

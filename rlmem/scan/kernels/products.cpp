@@ -1,21 +1,52 @@
 // Matrix products, and matrices in the panels that they are multiplied from.
 
+#include <atomic>
+
 #include "gemm.h"
 
 namespace {
 
-// Rows [n0, n1) and columns [m0, m1) of C [n, m] = A [n, k] W^T + b [m] for W [m, k]; b may be null. `panels` hold W^T if
-// they are not null, and m0 is where one of them begins.
+// What GNU's OpenMP runs a parallel region by: (function, its argument, threads, flags)
+typedef void (*Team)(void (*)(void*), void*, unsigned, unsigned);
+
+// C [n, m] = A [n, k] W^T + b [m] for W [m, k]; b may be null. `panels` hold W^T if they are not null.
 template <class R>
-void product(Matrix<const R> A, Matrix<const R> W, const R* panels, const R* b, R* C, I k, I m, I n0, I n1, I m0, I m1) {
-  const Matrix<const R> left = A.from(n0, 0), right = {W.at + m0 * W.row, W.column, W.row};
-  const Matrix<R> to = Matrix<R>{C, m, 1}.from(n0, m0);
-  const R* begin = b ? b + m0 : b;
-  if (panels)
-    multiply(n1 - n0, k, m1 - m0, left, panels + m0 * k, begin, 0, to);
-  else
-    Product<R>(k, m1 - m0)(n1 - n0, k, m1 - m0, left, right, begin, 0, to);
-}
+struct Task {
+  Matrix<const R> A, W;
+  const R *panels, *b;
+  R* C;
+  I n, k, m, across, along;  // threads share `across` parts of the columns and `along` parts of the rows
+  std::atomic<I> taken{0};
+
+  void part(I p) const {
+    constexpr I least = 6 * Wide<R>::count;  // columns that pay for a thread
+    const I strips = (m + least - 1) / least, column = p % across, row = p / across;
+    const I m0 = strips * column / across * least, m1 = std::min(m, strips * (column + 1) / across * least);
+    const I n0 = n * row / along, n1 = n * (row + 1) / along;
+    const Matrix<const R> left = A.from(n0, 0), right = {W.at + m0 * W.row, W.column, W.row};
+    const Matrix<R> to = Matrix<R>{C, m, 1}.from(n0, m0);
+    const R* begin = b ? b + m0 : b;
+    if (panels)
+      multiply(n1 - n0, k, m1 - m0, left, panels + m0 * k, begin, 0, to);
+    else
+      Product<R>(k, m1 - m0)(n1 - n0, k, m1 - m0, left, right, begin, 0, to);
+  }
+
+  static void work(void* task) {
+    Task& self = *static_cast<Task*>(task);
+    for (I p; (p = self.taken++) < self.across * self.along;) self.part(p);
+  }
+
+  // A thread packs the columns of W that it multiplies with, so columns are shared first.
+  void run(I threads, Team team) {
+    across = std::max<I>(1, std::min<I>(threads, m / (6 * Wide<R>::count)));
+    along = std::max<I>(1, std::min<I>(threads / across, n));
+    if (team && across * along > 1)
+      team(work, this, unsigned(across * along), 0);
+    else
+      work(this);
+  }
+};
 
 struct Sizes { I m, k; };
 
@@ -23,8 +54,9 @@ struct Sizes { I m, k; };
 
 #define KERNELS(R, X)                                                                                                  \
   void product_##X(const R* A, I row, I column, const R* W, I row_of_W, I column_of_W, const R* panels, const R* b,    \
-                   R* C, I k, I m, I n0, I n1, I m0, I m1) {                                                           \
-    product<R>({A, row, column}, {W, row_of_W, column_of_W}, panels, b, C, k, m, n0, n1, m0, m1);                      \
+                   R* C, I n, I k, I m, I threads, Team team) {                                                        \
+    Task<R> task{{A, row, column}, {W, row_of_W, column_of_W}, panels, b, C, n, k, m, 1, 1};                           \
+    task.run(threads, team);                                                                                           \
   }                                                                                                                    \
   void panels_##X(const R* W, I row, I column, R* P, Sizes s) { pack<R>({W, column, row}, s.k, s.m, P); }              \
   I lanes_##X() { return Wide<R>::count; }
