@@ -105,7 +105,7 @@ def test_scores_are_shares_of_what_memory_can_gain_over_seeds_that_have_every_ga
     assert [row[4] for row in shown] == ["2", "2 [2, 2]", "1 [1, 1]"]
     assert [row[8] for row in shown] == ["256", "8", "0"], "numbers in the state"
     for text in (table.markdown(), table.latex(), table.text()):
-        assert "Not ranked, without a result in copy: half, seed 0." in text and "mine, seed 1." in text
+        assert "Not ranked, without a result in copy: half, seed 0." in text and "in copy: mine, seed 1." in text
         assert "machines" not in text
     assert [cell_text(cell) for cell in games(found).rows[1]] == ["gru", "0.750", "0.750"]
     assert standings(replace(made(small, values), experiment=catalog.find("rlmem/pqn")[1])) is None

@@ -156,10 +156,12 @@ def games(found: Standings) -> Table:
 
 def _notes(found: Standings) -> list[str]:
     """What the ranking leaves out, and where its costs cannot be compared."""
-    notes = []
+    alike: dict[tuple[str, str], list[str]] = {}  # the columns without a result and the seeds -> rows
     for row, seeds in found.lacking.items():
         columns = dict.fromkeys(column for missing in seeds.values() for column in missing)
-        notes.append(f"Not ranked, without a result in {', '.join(columns)}: {row}, seed {', '.join(map(str, seeds))}.")
+        where = "any game" if len(columns) == len(found.columns) else ", ".join(columns)
+        alike.setdefault((where, ", ".join(map(str, seeds))), []).append(row)
+    notes = [f"Not ranked, without a result in {at}: {', '.join(rows)}, seed {of}." for (at, of), rows in alike.items()]
     timed = (record for record in found.outcome.records if record.row in found.scores)
     machines = sorted({record.machine for record in timed if found.outcome.counts(record, found.board.cost)})
     if len(machines) > 1:
