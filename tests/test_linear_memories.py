@@ -196,7 +196,7 @@ def test_the_native_selective_scan_gives_the_same_digits_with_any_threads_and_ro
     A, start = -torch.rand(40, 5, generator=rng), stream()[1]
 
     def found(threads, rows=slice(None)):
-        monkeypatch.setattr(native, "_threads", lambda work: threads)
+        monkeypatch.setattr(native, "threads_for", lambda work: threads)
         inputs = [x[rows].abs().clone().requires_grad_() for x in given]
         y, last = selective_scan(*inputs[:4], A, inputs[4], start[rows])
         return [y, last, *torch.autograd.grad(y.square().sum() + last.sum(), inputs)]

@@ -17,7 +17,7 @@ from rlmem.errors import UserError
 from rlmem.memory.base import Memory
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
-from rlmem.scan import bf16, native
+from rlmem.scan import bf16, native, products
 from rlmem.scan.matmul import Linear, constant_weights, linear
 
 DEVIATION = 0.02
@@ -151,7 +151,7 @@ def test_the_kernel_is_the_definition(kernel, shape, turned):
     (n, D, H), kept = shape, lambda M, turn: M.t().contiguous().t() if turn else M
     x, W, b = kept(draw(n, D), turned[0]), kept(draw(H, D), turned[1]), draw(H)
     for bias in (b, None):
-        y = native.bf16_product(x, W, bias)
+        y = products.bf16_product(x, W, bias)
         truth = bf16.rounded(x).double() @ bf16.rounded(W).double().t() + (0 if bias is None else b)
         torch.testing.assert_close(y.double(), truth, rtol=2e-6, atol=1e-6 * D)
 
@@ -159,7 +159,9 @@ def test_the_kernel_is_the_definition(kernel, shape, turned):
 def test_the_kernel_computes_a_layer_and_its_gradients(kernel, monkeypatch):
     leaves, g = [v.requires_grad_() for v in (draw(300, 20), draw(8, 20), draw(8))], draw(300, 8)
     found, calls = [], []
-    monkeypatch.setattr(native, "bf16_product", lambda *a, kernel=native.bf16_product: calls.append(a) or kernel(*a))
+    monkeypatch.setattr(
+        products, "bf16_product", lambda *a, kernel=products.bf16_product: calls.append(a) or kernel(*a)
+    )
     for emulated in (False, True):
         if emulated:
             monkeypatch.setenv("RLMEM_BF16", "emulated")
@@ -172,7 +174,7 @@ def test_the_kernel_computes_a_layer_and_its_gradients(kernel, monkeypatch):
 def test_the_kernel_carries_on_what_is_not_finite(kernel):
     x = draw(70, 20)
     x[3, 4], x[5, 6] = torch.nan, torch.inf
-    y = native.bf16_product(x, draw(8, 20).abs(), None)
+    y = products.bf16_product(x, draw(8, 20).abs(), None)
     assert y[3].isnan().all() and y[5].isposinf().all() and y[[0, 1, 2, 4, *range(6, 70)]].isfinite().all()
 
 
@@ -180,16 +182,16 @@ def test_threads_share_the_kernels_rows(kernel):
     x, W, before = draw(5000, 40), draw(24, 40), torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        alone = native.bf16_product(x, W, None)
+        alone = products.bf16_product(x, W, None)
         torch.set_num_threads(3)
-        assert torch.equal(native.bf16_product(x, W, None), alone)
+        assert torch.equal(products.bf16_product(x, W, None), alone)
     finally:
         torch.set_num_threads(before)
 
 
 def test_shapes_that_do_not_fit_are_said(kernel):
     with pytest.raises(ValueError, match=r"x \[3, 20\], W \[8, 19\] and b None do not fit"):
-        native.bf16_product(draw(3, 20), draw(8, 19), None)
+        products.bf16_product(draw(3, 20), draw(8, 19), None)
 
 
 def test_a_parameter_of_that_name_is_its_modules_own():

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.scan import bf16, native
+from rlmem.scan import bf16, native, products
 
 FEW = 16
 """Rows up to which packing a matrix for a single product costs more than it saves."""
@@ -101,9 +101,9 @@ def product(x: Tensor, W: Tensor, b: Tensor | None = None, precision: Precision 
         return F.linear(x, W, b)
     rows = x if x.dim() == 2 else x.flatten(0, -2) if x.dim() > 2 else x[None]
     if not rounds:
-        y = native.product(rows, W, b, derived("packed", W, native.packed) if constant else None)
+        y = products.product(rows, W, b, derived("packed", W, products.packed) if constant else None)
     elif bf16.has_kernel(x) and not (constant and len(rows) <= FEW_ROUNDED):
-        y = native.bf16_product(rows, W, b)
+        y = products.bf16_product(rows, W, b)
     else:
         y = bf16.multiply(rows, derived("bf16", W, bf16.prepared) if constant else bf16.prepared(W), b)
     return y if x.dim() == 2 else y.view(*x.shape[:-1], len(W))
@@ -113,7 +113,7 @@ def gradient_of_weight(grad_y: Tensor, x: Tensor, precision: Precision = "float3
     """grad_y^T x [H, D], the gradient of W from that of y [n, H] and x [n, D]."""
     if torch.is_grad_enabled() or _rounds(x, grad_y, precision):
         return linear(grad_y.t(), x.t(), None, precision)  # which can be differentiated again
-    return native.product(grad_y.t(), x.t()) if KERNEL_LEADS and native.takes(grad_y, x) else grad_y.t() @ x
+    return products.product(grad_y.t(), x.t()) if KERNEL_LEADS and native.takes(grad_y, x) else grad_y.t() @ x
 
 
 class _Linear(torch.autograd.Function):

@@ -13,11 +13,10 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -85,9 +84,9 @@ def backward(
 def _run(direction: str, arguments: tuple[Any, ...], h: Tensor, reverse: bool, each: int) -> None:
     """Run a kernel of the scan, shared by threads: by rows if there are enough, else by groups of `each` channels."""
     B, T, N = h.shape
-    threads, group = _threads(h.numel()), each or 1
+    threads, group = threads_for(h.numel()), each or 1
     if threads <= B:
-        parts = [(r0, r1, 0, N) for r0, r1 in _shares(B, threads)]
+        parts = [(r0, r1, 0, N) for r0, r1 in shares(B, threads)]
     else:
         grain = 16 if 16 % group == 0 else group  # whole cache lines, whole groups
         cuts = [min(N, -(-N * k // (threads * grain)) * grain) for k in range(threads + 1)]
@@ -105,74 +104,6 @@ def advantages(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, 
     return A
 
 
-def product(x: Tensor, W: Tensor, b: Tensor | None = None, panels: Tensor | None = None) -> Tensor:
-    """x W^T + b [n, m] of x [n, k], W [m, k] and b [m], of one type and with any strides: see kernels/gemm.h.
-
-    A row of the result is to the bit what it is of that row of x alone.
-
-    panels: W as `packed` returns it
-    """
-    (n, k), m = x.shape, len(W)
-    if W.shape[1] != k or (b is not None and b.shape != (m,)):
-        raise ValueError(f"x {list(x.shape)}, W {list(W.shape)} and b {b if b is None else list(b.shape)} do not fit")
-    if x.is_neg() or W.is_neg() or (b is not None and (b.is_neg() or not b.is_contiguous())):
-        x, W, b = x.resolve_neg(), W.resolve_neg(), None if b is None else addressable(b)
-    y = x.new_empty(n, m)
-    addresses = panels if panels is None else panels.data_ptr(), b if b is None else b.data_ptr(), y.data_ptr()
-    given = x.data_ptr(), *x.stride(), W.data_ptr(), *W.stride(), *addresses, n, k, m
-    _product(x.dtype)(*given, _threads(n * k * m >> 4), _team())
-    return y
-
-
-def packed(W: Tensor) -> Tensor:
-    """W [m, k] in the panels that `product` reads, a copy that pays if it is multiplied with more than once."""
-    (m, k), lanes, W = W.shape, _lanes(W.dtype), W.resolve_neg()
-    P = W.new_empty(-(-m // lanes), k, lanes)
-    call_in_parallel("panels", (W, *W.stride(), P), [(m, k)])
-    return P
-
-
-@cache
-def _product(dtype: torch.dtype) -> Callable[..., None]:
-    """The kernel of products; called hundreds of times in a step of learning, it takes plain integers."""
-    kernel: Any = _kernel("product", dtype)[0]
-    address, size = ctypes.c_void_p, ctypes.c_int64
-    kernel.argtypes = [address, size, size] * 2 + [address] * 3 + [size] * 4 + [address]
-    return cast(Callable[..., None], kernel)
-
-
-@cache
-def _team() -> int | None:
-    """The address of what runs a function on torch's own threads, GNU's OpenMP; None if torch has others.
-
-    Products take a fraction of a millisecond: threads that sleep between calls (`_pool`) would come too late.
-    """
-    with suppress(OSError, AttributeError):
-        return ctypes.cast(ctypes.CDLL("libgomp.so.1").GOMP_parallel, ctypes.c_void_p).value
-    return None
-
-
-@cache
-def _lanes(dtype: torch.dtype) -> int:
-    """Columns of a panel."""
-    kernel: Any = _kernel("lanes", dtype)[0]
-    kernel.restype = ctypes.c_int64
-    return int(kernel())
-
-
-def bf16_product(x: Tensor, W: Tensor, b: Tensor | None) -> Tensor:
-    """x W^T + b [n, H] of x [n, D], W [H, D] and b [H] in float32: see kernels/bf16.cpp."""
-    (n, D), H = x.shape, len(W)
-    if W.shape[1] != D or (b is not None and b.shape != (H,)):
-        raise ValueError(f"x {list(x.shape)}, W {list(W.shape)} and b {b if b is None else list(b.shape)} do not fit")
-    turned = [not M.is_contiguous() and M.t().is_contiguous() for M in (x, W)]
-    x, W = (M.t() if t else M.contiguous() for M, t in zip((x, W), turned, strict=True))
-    y = x.new_empty(n, H)
-    arguments = (x, turned[0], W, not turned[1], None if b is None else b.contiguous(), y)
-    call_in_parallel("bf16_product", arguments, [(n, D, H, *rows) for rows in _shares(n, _threads(n * D))])
-    return y
-
-
 def run_rows(name: str, arguments: tuple[Any, ...], sizes: tuple[int, ...], B: int, work: int) -> None:
     """Run a kernel whose rows are independent, shared by threads; see `call_in_parallel`.
 
@@ -180,15 +111,17 @@ def run_rows(name: str, arguments: tuple[Any, ...], sizes: tuple[int, ...], B: i
     B: number of rows
     work: numbers per row, from which the number of threads follows
     """
-    threads = max(1, min(_threads(B * work), B))  # one also for no rows
-    call_in_parallel(name, arguments, [(*sizes, *rows) for rows in _shares(B, threads)])
+    threads = max(1, min(threads_for(B * work), B))  # one also for no rows
+    call_in_parallel(name, arguments, [(*sizes, *rows) for rows in shares(B, threads)])
 
 
-def _threads(work: int) -> int:
+def threads_for(work: int) -> int:
+    """How many threads pay for so many numbers."""
     return torch.get_num_threads() if work >= PARALLEL_FROM else 1
 
 
-def _shares(B: int, threads: int) -> Iterator[tuple[int, int]]:
+def shares(B: int, threads: int) -> Iterator[tuple[int, int]]:
+    """The rows (r0, r1) of each thread."""
     return pairwise(B * k // threads for k in range(threads + 1))
 
 
@@ -200,7 +133,7 @@ def call_in_parallel(name: str, arguments: tuple[Any, ...], parts: Sequence[tupl
     parts: the numbers of the kernel's last argument, a structure of 64-bit integers
     """
     dtype = next(x.dtype for x in arguments if isinstance(x, Tensor))
-    kernel, real = _kernel(name, dtype)
+    kernel, real = kernel_of(name, dtype)
     kinds = {int: ctypes.c_int64, bool: ctypes.c_int64, float: real, type(None): ctypes.c_void_p}
     passed = [ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor) else kinds[type(x)](x) for x in arguments]
     first, *rest = (_structure(len(part))(*part) for part in parts)
@@ -222,7 +155,7 @@ def exports(name: str) -> bool:
 
 
 @cache
-def _kernel(name: str, dtype: torch.dtype) -> tuple[Callable[..., None], type]:
+def kernel_of(name: str, dtype: torch.dtype) -> tuple[Callable[..., None], type]:
     """The kernel for the real type of numbers of type `dtype`, and how floats are passed to it."""
     suffix = str(dtype.to_real()).removeprefix("torch.")
     return getattr(_library(), f"{name}_{suffix}"), ctypes.c_float if suffix == "float32" else ctypes.c_double
