@@ -4,8 +4,9 @@
 
 Each part runs in a process of its own, for at most eight minutes, and its numbers and verdicts are added to the file,
 so that several calls can share the work: a part that the file has from the same commit, device and version of torch is
-not measured again. The machine needs no registry: what is missing is named, with the commands that bring it. Exit code
-1 if a part failed or missed a goal; a dry run has no goals, it shows that every part works.
+not measured again. Parts that time nothing run first, side by side. The machine needs no registry: what is missing is
+named, with the commands that bring it. Exit code 1 if a part failed or missed a goal; a dry run has no goals, it shows
+that every part works.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
@@ -57,7 +59,12 @@ def how_to_bring(names: list[str]) -> str:
 
 
 def measure(name: str, dry: bool) -> dict[str, Any]:
-    """The numbers and verdicts of a part, or {"error": why}."""
+    """The numbers and verdicts of a part, or {"error": why}, with its `seconds`."""
+    began = perf_counter()
+    return run_part(name, dry) | {"seconds": round(perf_counter() - began, 1)}
+
+
+def run_part(name: str, dry: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "part.json")
         command = [
@@ -124,7 +131,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     sys.path[:0] = [str(ROOT), str(ROOT / "envs"), str(Path(__file__).parent)]
     import torch
-    from parts import PARTS
+    from parts import PARTS, UNTIMED
 
     from rlmem.bench.skeleton import machine
 
@@ -141,20 +148,25 @@ def main(arguments: list[str] | None = None) -> int:
     result: dict[str, Any] = {"parts": {}}
     if path is not None and path.exists():
         result = json.loads(path.read_text())
-    asked = options.parts or list(PARTS)
-    for name in asked:
+    asked = sorted(options.parts or PARTS, key=lambda name: name not in UNTIMED)
+
+    def is_known(name: str) -> bool:
         part = result["parts"].get(name, {})
-        known = kind["commit"] is not None and part.get("of") == kind and "error" not in part
-        if options.again or not known:
-            began = perf_counter()
-            part = measure(name, options.dry) | {"of": kind, "machine": about}
-            part["seconds"] = round(perf_counter() - began, 1)
-            result["parts"][name] = part
-            if path is not None:
-                aside = path.with_suffix(".part")
-                aside.write_text(json.dumps(result, indent=1) + "\n")
-                aside.replace(path)
-        print(f"{name} ({part['seconds']:.0f} s)", *lines(name, part, options.dry), sep="\n  ", flush=True)
+        return kind["commit"] is not None and part.get("of") == kind and "error" not in part
+
+    due = [name for name in asked if options.again or not is_known(name)]
+    with ThreadPoolExecutor() as pool:
+        side_by_side = {name: pool.submit(measure, name, options.dry) for name in due if name in UNTIMED}
+        for name in asked:
+            if name in due:
+                found = side_by_side[name].result() if name in side_by_side else measure(name, options.dry)
+                result["parts"][name] = found | {"of": kind, "machine": about}
+                if path is not None:
+                    aside = path.with_suffix(".part")
+                    aside.write_text(json.dumps(result, indent=1) + "\n")
+                    aside.replace(path)
+            part = result["parts"][name]
+            print(f"{name} ({part['seconds']:.0f} s)", *lines(name, part, options.dry), sep="\n  ", flush=True)
     return 0 if all(holds(result["parts"][name], options.dry) for name in asked) else 1
 
 
