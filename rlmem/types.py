@@ -12,6 +12,8 @@ from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
 from torch.utils._pytree import tree_map, tree_map_only
 
+from rlmem.system.recording import Recording
+
 PositiveInt = Annotated[int, Gt(0)]
 NonNegativeInt = Annotated[int, Ge(0)]
 Layers = Annotated[int, Gt(0), Le(1000)]
@@ -50,6 +52,12 @@ PINNED = 2**28
 
 def to_device(values: np.ndarray, device: torch.device) -> Tensor:
     """A tensor on a device, without waiting for it. On the CPU it shares its memory with `values`."""
+    if (recording := Recording.current) is not None:
+        return recording.bring(values, lambda: _moved(values, device))
+    return _moved(values, device)
+
+
+def _moved(values: np.ndarray, device: torch.device) -> Tensor:
     tensor = torch.from_numpy(values)
     if device.type == "cuda" and STAGED < values.nbytes <= PINNED:
         tensor = tensor.pin_memory()
@@ -69,8 +77,16 @@ def known(flags: Tensor, values: np.ndarray) -> Tensor:
 
 def on_host(flags: Tensor) -> np.ndarray:
     """The values of flags, to compute indices from: without waiting for the device if they are `known`."""
+    values = known_values(flags)
+    if (recording := Recording.current) is not None:
+        recording.ask(values is not None)
+    return flags.cpu().numpy() if values is None else values
+
+
+def known_values(flags: Tensor) -> np.ndarray | None:
+    """The values of flags that are `known`; None if they are not."""
     version, values = getattr(flags, "host", (None, None))
-    return values if version == flags._version and values is not None else flags.cpu().numpy()
+    return values if version == flags._version else None
 
 
 def flagged(flags: Tensor) -> Tensor:

@@ -1,33 +1,43 @@
 """`compile=inductor` and `compile=graphs`: the numbers of a run without, within rounding; exact resume in a process of
 its own; and what cannot be compiled is said."""
 
-import functools
 import gc
-import logging
 import subprocess
 import sys
 from copy import deepcopy
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from functorch.compile import make_boxed_func
-from helpers import TINY, assert_same_weights, killed_at, make_memory, options, small_run, weights, without_time
-from torch._dynamo.backends.common import aot_autograd
+from helpers import (
+    TINY,
+    EmulatedCapture,
+    assert_same_weights,
+    killed_at,
+    make_memory,
+    options,
+    small_run,
+    weights,
+    without_time,
+)
+from torch.utils._pytree import tree_leaves
 
 from rlmem.errors import UserError
-from rlmem.nets import compiled
-from rlmem.nets.compiled import Graphs
-from rlmem.nets.heads import QHead
-from rlmem.nets.layers import HeadLayers
+from rlmem.nets import graphs
+from rlmem.nets.graphs import Graphs, recorded
 from rlmem.run import assemble
+from rlmem.run.assemble import choose_device
+from rlmem.types import on_host, to_device, with_host
+
+DEVICE = choose_device("auto")
 
 RUNS = {
     "ppo-gru": ("memory=gru", "memory.hidden_size=16", "algo=ppo"),  # a recurrence with kernels, left as it is
     "dqn-tcn": ("memory=tcn", "memory.hidden_size=16", "algo=dqn"),  # a memory that is fused
     "sac-mlp": ("memory=mlp", "memory.hidden_size=16", "algo=sac", "env=pendulum_p"),
 }
-RUNS_IN_GRAPHS = RUNS | {"ppo-ffm": ("memory=ffm", "memory.hidden_size=16", "algo=ppo")}  # a step of many operators
+IN_GRAPHS = RUNS | {"ppo-ffm": ("memory=ffm", "memory.hidden_size=16", "algo=ppo")}  # a step of many operators
 ON_POLICY = ("algo.num_minibatches=1", "algo.epochs=2", "algo.rollout_slots=64")
 OFF_POLICY = (
     "algo.batch_size=64",
@@ -39,9 +49,9 @@ OFF_POLICY = (
 
 
 def overrides(name: str, how: str, steps: int) -> list[str]:
-    shared = [key for key in TINY if not key.startswith(("algo.", "env=", "total_steps"))]
+    shared = [key for key in TINY if not key.startswith(("algo.", "env=", "total_steps", "device="))]
     algorithm = ON_POLICY if name.startswith("ppo") else OFF_POLICY
-    chosen = ["env=repeat_first", *RUNS_IN_GRAPHS[name], *shared, *algorithm, "checkpoint.every=256"]
+    chosen = ["env=repeat_first", *IN_GRAPHS[name], *shared, *algorithm, "checkpoint.every=256"]
     return [*chosen, f"total_steps={steps}", f"compile={how}"]
 
 
@@ -66,144 +76,191 @@ def test_first_updates_are_those_of_a_run_without(in_tmp, name):
     assert_same_curves(name, "inductor")
 
 
-@pytest.mark.gpu
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", RUNS_IN_GRAPHS)
-def test_first_updates_in_graphs_are_those_of_a_run_without(in_tmp, name, monkeypatch):
-    """On a CPU, torch traces the same graphs for the same backend, and runs them operator by operator."""
+@pytest.fixture
+def capture(monkeypatch):
+    """Graphs are recorded on a GPU, and emulated where there is none."""
     if not torch.cuda.is_available():
+        monkeypatch.setattr(graphs, "Capture", EmulatedCapture)
         monkeypatch.setattr(assemble, "_require_compiler", lambda *args: None)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n != "ppo-ffm" else ()) for n in IN_GRAPHS])
+def test_first_updates_in_graphs_are_those_of_a_run_without(in_tmp, name, capture):
     for how in ("off", "graphs"):
-        small_run(run_dir=how, base=overrides(name, how, 1024))
+        small_run(run_dir=how, base=[*overrides(name, how, 1024), f"device={DEVICE.type}"])
     assert_same_curves(name, "graphs")
     told = [line for line in Path("graphs/log.txt").read_text().splitlines() if "without a graph" in line]
-    if torch.cuda.is_available():
-        assert not any("torch" in line for line in told), told
-    else:
-        assert len(told) > 1 and all("because of cpu device" in line for line in told)
+    assert not any("recorded" in line for line in told), told
 
 
-def test_graphs_have_the_values_and_gradients_of_a_network_without(monkeypatch):
-    """Also after a step of the optimiser; a size gets a graph once it has come back, and few of them do."""
-    monkeypatch.setattr(compiled, "MOST_SIZES", 1)
+class Net(torch.nn.Linear):
+    """Has a method of each kind that is recorded."""
+
+    @recorded
+    def step(self, x):
+        return {"y": self(x)}
+
+    @recorded
+    def gradients(self, x, factor):
+        self.zero_grad()
+        (factor * self(x["x"]).square().mean()).backward()
+        return [p.grad for p in self.parameters()]
+
+    @recorded
+    def packed(self, x, start):
+        places = to_device(np.flatnonzero(on_host(start)), x.device)
+        return self(x[places])
+
+    @recorded
+    def waits(self, x, start):
+        return x[on_host(start > 0).nonzero()]
+
+
+@pytest.fixture
+def nets(capture):
+    """The same network without and with graphs, and what the latter told."""
     torch.manual_seed(0)
-    plain, said = QHead(4, 3, HeadLayers((8,)), dueling=True), list[str]()
-    graphs = Graphs(said.append)
-    ours, optimisers = deepcopy(plain), []
-    for head in (plain, ours):
-        optimisers.append(torch.optim.Adam(head.parameters(), lr=0.1))
-    for module in ours.modules():
-        module.compiler = graphs
-    for rows in (5, 5, 5, 5, 2, 2, 2):
-        x = torch.randn(rows, 4)
-        losses = [head(x).square().mean() for head in (plain, ours)]
-        for loss, optimiser in zip(losses, optimisers, strict=True):
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-        torch.testing.assert_close(*losses)
-        for p, q in zip(plain.parameters(), ours.parameters(), strict=True):
-            torch.testing.assert_close(p.grad, q.grad)
-    ((known,),) = [methods.values() for methods in graphs.known.values()]
-    assert len(known.calls) == 1
-    assert [line.removeprefix("compile=graphs: QHead.forward runs without a graph: ") for line in said] == [
-        "torch records none because of cpu device",
-        "it has those of 1 sizes of its inputs, and other sizes come",
-    ]
-
-
-def test_what_torch_cannot_trace_runs_without_a_graph(monkeypatch):
-    def fails(graph: torch.fx.GraphModule, inputs: object):
-        raise NotImplementedError("it cannot be recorded")
-
-    monkeypatch.setattr(compiled, "BACKEND", fails)
-    monkeypatch.setattr(compiled, "_recorded", compiled._recorded.__wrapped__)
-    plain, said = QHead(4, 3, HeadLayers((8,))), list[str]()
-    ours, x = deepcopy(plain), torch.randn(2, 4)
-    ours.compiler = Graphs(said.append)
-    for _ in range(5):
-        assert torch.equal(ours(x), plain(x))
-    (line,) = said
-    assert line.startswith("compile=graphs: QHead.forward runs without a graph: torch cannot record it (")
-    assert "it cannot be recorded" in line
-
-
-def test_an_error_in_the_first_calls_of_a_size_is_told_and_a_later_one_raised(monkeypatch):
-    plain, said, calls = QHead(4, 3, HeadLayers((8,))), list[str](), list[int]()
-
-    def recorded(method):
-        def call(*args):
-            calls.append(len(args[1]))
-            if calls.count(5) == 2 or calls.count(2) == 4:  # rows: what fails when it is recorded, and later
-                raise RuntimeError("no memory\n\nand more")
-            return method(*args)
-
-        return call
-
-    monkeypatch.setattr(compiled, "_recorded", recorded)
+    plain, said = Net(4, 3).to(DEVICE), list[str]()
     ours = deepcopy(plain)
     ours.compiler = Graphs(said.append)
-    for rows in (*[2] * 5, *[5] * 6):
-        x = torch.randn(rows, 4)
-        assert torch.equal(ours(x), plain(x))
-    assert calls == [2, 2, 2, 5, 5], "no graph after an error"
-    assert said == ["compile=graphs: QHead.forward runs without a graph: torch cannot record it (no memory)"]
-    with pytest.raises(RuntimeError, match="no memory"):
-        ours(torch.randn(2, 4))
+    return plain, ours, said
 
 
-def test_what_is_known_of_a_module_ends_with_it_and_types_are_told_apart(monkeypatch):
-    monkeypatch.setattr(compiled, "_recorded", lambda method: method)
-    head, graphs = QHead(4, 3, HeadLayers((8,))), Graphs(print)
-    head.compiler = graphs
-    x = torch.randn(2, 4)
-    for given in (x, x.clone().requires_grad_()):
-        for _ in range(compiled.REPEATED):
-            head(given)
-    ((known,),) = [methods.values() for methods in graphs.known.values()]
-    assert len(known.calls) == 2
-    assert len({*compiled._sizes(x), *compiled._sizes(x.double())}) == 2
-    del head, known
-    gc.collect()
-    assert not len(graphs.known)
+def kinds(net, method) -> int:
+    """The graphs of a method."""
+    return len(net.compiler.known[net][getattr(Net, method).__wrapped__].graphs)
 
 
-def test_only_reasons_are_kept_from_the_log():
-    reasons = compiled._Reasons()
-    lines = [
-        "",
-        "CUDAGraph supports dynamic shapes by recording",
-        "skipping cudagraphs due to skipping cudagraphs due to mutated inputs (1 of them)",
-    ]
-    records = [logging.LogRecord("torch", logging.WARNING, "", 0, line, (), None) for line in lines]
-    assert [reasons.filter(record) for record in records] == [True, True, False]
-    assert reasons.reasons == ["mutated inputs"]
+@pytest.mark.gpu
+def test_a_graph_reads_its_arguments_and_the_weights_anew(nets):
+    """Floats, too. A size gets a graph once it has come back, and few of them do."""
+    plain, ours, said = nets
+    optimisers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in nets[:2]]
+    for turn, rows in enumerate((5, 5, 5, 5, 5, 2, 2, 2, 2)):
+        x = torch.randn(rows, 4, device=DEVICE)
+        for net, optimiser in zip(nets[:2], optimisers, strict=True):
+            gradients = net.gradients({"x": x}, 1.0 + turn)
+            for p, gradient in zip(net.parameters(), gradients, strict=True):
+                p.grad = gradient
+            optimiser.step()
+        for p, q in zip(plain.parameters(), ours.parameters(), strict=True):
+            torch.testing.assert_close(p.grad, q.grad)
+            torch.testing.assert_close(p, q)
+    assert kinds(ours, "gradients") == 2
+    assert not said
 
 
+@pytest.mark.gpu
+def test_what_acting_returns_may_be_kept(nets):
+    plain, ours, _ = nets
+    xs = torch.randn(8, 5, 4, device=DEVICE)
+    with torch.no_grad():
+        kept = [ours.step(x)["y"] for x in xs]
+        for y, x in zip(kept, xs, strict=True):
+            torch.testing.assert_close(y, plain.step(x)["y"])
+
+
+@pytest.mark.gpu
+def test_few_sizes_get_a_graph(nets, monkeypatch):
+    monkeypatch.setattr(graphs, "MOST_SIZES", 1)
+    plain, ours, said = nets
+    with torch.no_grad():
+        for rows in (5, 5, 5, 5, 2, 2, 2, 2):
+            x = torch.randn(rows, 4, device=DEVICE)
+            torch.testing.assert_close(ours.step(x), plain.step(x))
+    assert kinds(ours, "step") == 1
+    why = "it has those of 1 sizes of its inputs, and other sizes come"
+    assert said == [f"compile=graphs: Net.step runs without a graph: {why}"]
+
+
+@pytest.mark.gpu
+def test_a_method_that_reads_flags_on_the_host_has_a_graph_for_each_of_their_values(nets):
+    plain, ours, said = nets
+    flags = [np.array(row, bool) for row in ([1, 0, 1, 0], [0, 1, 0, 1], [1, 1, 0, 0])]
+    with torch.no_grad():
+        for turn in (0, 0, 0, 1, 0, 1, 1, 0, 1, 0, 1, 2):
+            x = torch.randn(4, 4, device=DEVICE)
+            start = with_host(flags[turn], DEVICE)
+            torch.testing.assert_close(ours.packed(x, start), plain.packed(x, start))
+    assert kinds(ours, "packed") == 2
+    assert not said
+
+
+@pytest.mark.gpu
+def test_what_waits_for_the_device_runs_without_a_graph(nets):
+    plain, ours, said = nets
+    with torch.no_grad():
+        for turn in range(6):
+            x, start = torch.randn(4, 4, device=DEVICE), torch.arange(4, device=DEVICE) > turn % 3
+            torch.testing.assert_close(ours.waits(x, start), plain.waits(x, start))
+    (line,) = said
+    assert line.startswith("compile=graphs: Net.waits runs without a graph: it cannot be recorded (CannotRecord: ")
+
+
+class Reader(torch.nn.Module):
+    """A memory, as an agent steps it and as an algorithm learns from it."""
+
+    def __init__(self, memory):
+        super().__init__()
+        self.memory = memory
+
+    @recorded
+    def step(self, x, state, start):
+        return self.memory.step(x, state, start)
+
+    @recorded
+    def gradients(self, x, start):
+        self.zero_grad()
+        y, _ = self.memory(x, self.memory.initial_state(len(x)), start)
+        y.square().mean().backward()
+        return [y.detach(), *(p.grad for p in self.parameters())]
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize(
-    "name", [*(p if p == "ffm" else pytest.param(p, marks=pytest.mark.slow) for p in options("memory"))]
+    "name", [*(p if p in ("ffm", "gru") else pytest.param(p, marks=pytest.mark.slow) for p in options("memory"))]
 )
-def test_a_step_of_every_memory_can_be_recorded(name):
-    """On a device that is not the CPU, it is one graph, in which nothing lies on the CPU; and so is a read of those
-    that are fusible."""
-    torch.compiler.reset()  # `Memory.step` is the code of many
-    memory, devices = make_memory(name, 8).to("meta"), set[str]()
+def test_every_memory_can_be_recorded(name, capture):
+    """Values and gradients of a graph are those of a memory without, also after its weights have changed."""
+    plain, said = Reader(make_memory(name, 8).to(DEVICE)), list[str]()
+    ours = deepcopy(plain)
+    ours.compiler = Graphs(said.append)
+    flags = np.zeros((3, 9), bool)
+    flags[:, 0] = flags[1, 4] = True
+    close = {"rtol": 1e-4, "atol": 1e-5}
+    states = [plain.memory.initial_state(3), ours.memory.initial_state(3)]
+    for turn in range(graphs.REPEATED + 3):
+        xs, start = torch.randn(3, 9, 8, device=DEVICE), with_host(flags, DEVICE)
+        expected, found = (reader.gradients(xs, start) for reader in (plain, ours))
+        for value, other in zip(tree_leaves(found), tree_leaves(expected), strict=True):
+            torch.testing.assert_close(value, other, **close)
+        with torch.no_grad():
+            begins = torch.tensor([turn == 2, False, False], device=DEVICE)
+            (y, states[0]), (z, states[1]) = (
+                reader.step(xs[:, 0], state, begins) for reader, state in zip((plain, ours), states, strict=True)
+            )
+            for value, other in zip(tree_leaves((z, states[1])), tree_leaves((y, states[0])), strict=True):
+                torch.testing.assert_close(value, other, **close)
+            for p, q in zip(plain.parameters(), ours.parameters(), strict=True):
+                p.mul_(1.01)
+                q.mul_(1.01)
+    assert not said
 
-    def look(graph: torch.fx.GraphModule, inputs: object):
-        found = (node.meta.get("val") for node in graph.graph.nodes)
-        devices.update(value.device.type for value in found if isinstance(value, torch.Tensor))
-        return make_boxed_func(graph.forward)
 
-    x, start = torch.randn(3, 5, 8, device="meta"), torch.zeros(3, 5, dtype=torch.bool, device="meta")
-    one = functools.partial(torch.compile, backend=aot_autograd(fw_compiler=look), fullgraph=True, dynamic=False)
-    with torch.no_grad(), torch._dynamo.config.patch(allow_rnn=True):
-        y, _ = one(type(memory).step)(memory, x[:, 0], memory.initial_state(3), start[:, 0])
-        assert y.shape == (3, memory.output_size)
-        if memory.fusible:
-            y, _ = one(type(memory).forward)(memory, x, memory.initial_state(3), start)
-            assert y.shape == (3, 5, memory.output_size)
-    assert devices == {"meta"}
+def test_what_is_known_of_a_module_ends_with_it_and_types_are_told_apart():
+    ours = Net(4, 3)
+    ours.compiler = Graphs(print)
+    with torch.no_grad():
+        for x in (torch.randn(2, 4), torch.randn(2, 4, dtype=torch.float64)):
+            ours.to(x.dtype)
+            for _ in range(graphs.REPEATED):
+                ours.step(x)
+    assert kinds(ours, "step") == 2
+    known = ours.compiler.known
+    del ours
+    gc.collect()
+    assert not len(known)
 
 
 @pytest.mark.slow

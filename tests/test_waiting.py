@@ -70,7 +70,8 @@ class Waits(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs, name = kwargs or {}, func._schema.name.partition("::")[2]
         flags = name in INDEXING and any(isinstance(i, Tensor) and i.dtype in BY_FLAGS for i in args[1])
-        if name in WAITING or flags or (name == "repeat_interleave" and kwargs.get("output_size") is None):
+        waits = name in WAITING and args[0].device.type == DEVICE.type
+        if waits or flags or (name == "repeat_interleave" and kwargs.get("output_size") is None):
             self.note(name)
         return func(*args, **kwargs)
 
@@ -99,9 +100,10 @@ class _Functions(TorchFunctionMode):
         self.waits = waits
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        own = args and any(args[0] is tensor for tensor in self.waits.on_cpu)
-        if getattr(func, "__name__", "") in TO_PYTHON and not own:
-            self.waits.note(func.__name__)
+        if getattr(func, "__name__", "") in TO_PYTHON:
+            lies_there = args[0].device.type == DEVICE.type
+            if lies_there and not any(args[0] is tensor for tensor in self.waits.on_cpu):
+                self.waits.note(func.__name__)
         return func(*args, **(kwargs or {}))
 
 

@@ -31,7 +31,6 @@ from rlmem.bench.timing import Stopwatch, wait
 from rlmem.bench.update import UpdateBench
 from rlmem.config.catalog import catalog
 from rlmem.errors import one_line
-from rlmem.nets.compiled import REPEATED
 from rlmem.run.assemble import choose_device
 from rlmem.system.hardware import cores, installed_version
 
@@ -245,10 +244,10 @@ def rate(setting: Setting, *overrides: str) -> Numbers:
     with tempfile.TemporaryDirectory() as folder:
         fixed = [f"device={setting.device.type}", f"total_steps={FOREVER}", "evaluation.every=null"]
         loop = training_loop([*overrides, *fixed, *sizes], Path(folder))
-        # From a replay, no update is due before an episode has ended. Graphs are recorded when a size has come back.
-        while loop.updates < (2 * REPEATED if GRAPHS in overrides else 1):
+        while not loop.updates:  # from a replay, none is due before an episode has ended
             loop.iterate()
-        loop.iterate()
+        for _ in range(2):  # graphs are recorded
+            loop.iterate()
         if setting.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(setting.device)
         wait(setting.device)

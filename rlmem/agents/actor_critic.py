@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from rlmem.agents.base import ON_POLICY, Agent, Exploration
 from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.nets.compiled import compilable
+from rlmem.nets.graphs import recorded
 from rlmem.nets.heads import PolicyHead
 from rlmem.nets.layers import VALUE_GAIN, HeadLayers
 from rlmem.types import Batch, Inputs, State, action_mask
@@ -62,10 +63,16 @@ class ActorCritic(Agent):
         self, inputs: Inputs, state: State, generator: torch.Generator | None, exploration: Exploration = ON_POLICY
     ) -> tuple[Tensor, Tensor, State]:
         """As `Agent.act`; the policy samples by itself, and `exploration` is ignored."""
-        features, state = self.trunks.step(inputs, state)
-        distribution = self.policy(features, action_mask(inputs.obs))
+        parameters, state = self._step(inputs, state)
+        distribution = self.policy.distribution(parameters)
         action = distribution.mode() if generator is None else distribution.sample(generator)
         return action, distribution.log_prob(action), state
+
+    @recorded
+    def _step(self, inputs: Inputs, state: State) -> tuple[Tensor, State]:
+        """Policy parameters [N, P] of one slot, and the next states."""
+        features, state = self.trunks.step(inputs, state)
+        return self.policy.parameters_of(features, action_mask(inputs.obs)), state
 
     def greedy(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.policy(features, mask).mode()

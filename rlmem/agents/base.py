@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.memory.base import Memory
-from rlmem.nets.compiled import Compiler
+from rlmem.nets.compiled import Inductor
 from rlmem.nets.encoder import InputEncoder
+from rlmem.nets.graphs import Graphs
 from rlmem.nets.running import RunningNorm
 from rlmem.scan.matmul import Linear, Precision
 from rlmem.types import Batch, Inputs, State, to_device
@@ -70,13 +71,13 @@ class Network(nn.Module):
         """The state of rows that have read nothing."""
         return self.trunks.initial_state(batch_size)
 
-    def compile_by(self, compiler: Compiler) -> None:
-        """Have the methods that are marked as `compilable` compiled, here and in later copies."""
-        compiler.prepare()
+    def compile_by(self, compiler: Inductor | Graphs) -> None:
+        """Have the methods that are marked as `compilable` fused, or those as `recorded`; here and in later copies."""
         for module in self.modules():
             module.compiler = compiler  # type: ignore[assignment]
-        for trunk in self.trunks.trunks:
-            cast(Trunk, trunk).break_at_memory(compiler.whole_steps)
+        if isinstance(compiler, Inductor):
+            for trunk in self.trunks.trunks:
+                cast(Trunk, trunk).break_at_memory()
 
     def compute_in(self, precision: Precision) -> None:
         """Take products in this precision, here and in later copies (docs/design.md, "Precision")."""

@@ -11,6 +11,7 @@ from rlmem.batching import unroll
 from rlmem.memory.base import Memory
 from rlmem.nets.compiled import compilable
 from rlmem.nets.encoder import InputEncoder
+from rlmem.nets.graphs import recorded
 from rlmem.nets.running import name_leaf
 from rlmem.types import Batch, Inputs, State
 
@@ -50,16 +51,11 @@ class Trunk(nn.Module):
             return [self.leaf]
         return [*getattr(self.encoder, "read", ())] if getattr(self.encoder, "reads_leaves", False) else []
 
-    def break_at_memory(self, whole_steps: bool) -> None:
-        """Keep `torch.compile` from looking into a memory that it cannot fuse.
-
-        whole_steps: let it look into the memory's step nevertheless
-        """
-        if self.memory.fusible:
-            return
-        self.read_memory, self.pass_memory = map(torch.compiler.disable, (unroll, type(self.memory).__call__))
-        if not whole_steps:
-            self.step_memory = torch.compiler.disable(type(self.memory).step)
+    def break_at_memory(self) -> None:
+        """Keep `torch.compile` from looking into a memory that it cannot fuse."""
+        if not self.memory.fusible:
+            functions = unroll, type(self.memory).__call__, type(self.memory).step
+            self.read_memory, self.pass_memory, self.step_memory = map(torch.compiler.disable, functions)
 
     def initial_state(self, batch_size: int) -> State:
         return self.memory.initial_state(batch_size)
@@ -163,6 +159,7 @@ class Trunks(nn.Module):
     def initial_state(self, batch_size: int) -> State:
         return tuple(cast(Trunk, trunk).initial_state(batch_size) for trunk in self.trunks)
 
+    @recorded
     def step(self, inputs: Inputs, state: Sequence[State]) -> tuple[Tensor, State]:
         """The actor's features [N, F] of one slot, and the next states."""
         features, after = self.actor.step(inputs, state[0])

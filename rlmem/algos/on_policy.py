@@ -21,6 +21,7 @@ from rlmem.loops.base import Loop
 from rlmem.loops.on_policy import OnPolicyLoop
 from rlmem.loops.parts import LoopParts, OnNan
 from rlmem.losses.reduce import masked_mean, masked_total
+from rlmem.nets.graphs import Graphs
 from rlmem.parallel import alone, largest, least, place, sum_gradients, summed, totals
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, on_host
 
@@ -53,6 +54,9 @@ class FromRollouts(HeadSettings, Algorithm):
         """
         self.agent, self.generator, self.finite = agent, generator, Finite(on_nan)
         self.optim = self.make_optimiser(list(agent.parameters()))
+        compiler = getattr(agent, "compiler", None)
+        # Of what is `recorded` here; a graph of one process knows nothing of the means over all.
+        self.compiler = compiler if isinstance(compiler, Graphs) and alone() else None
 
     def make_loop(self, parts: LoopParts) -> Loop:
         generator = parts.streams.torch(parts.own_stream("rows"))
@@ -112,13 +116,21 @@ class FromRollouts(HeadSettings, Algorithm):
             group["lr"] = lr
         return lr
 
-    def step(self, loss: Tensor) -> Tensor:
-        """Take one gradient step, clipped by global norm, if loss and gradient are finite. Returns the norm before
-        clipping. Every process takes the same step: `loss` is the mean over the rows of all.
-        """
+    def gradients(self, loss: Tensor) -> list[Tensor | None]:
+        """The gradients of a loss, one for each of the agent's parameters."""
         self.optim.zero_grad()
         loss.backward()
+        return [parameter.grad for parameter in self.agent.parameters()]
+
+    def step(self, loss: Tensor, gradients: list[Tensor | None]) -> Tensor:
+        """Take one gradient step, clipped by global norm, if loss and gradient are finite. Returns the norm before
+        clipping. Every process takes the same step: `loss` is the mean over the rows of all.
+
+        gradients: of the loss, as `gradients` returned them
+        """
         parameters = list(self.agent.parameters())
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
         sum_gradients(parameters)
         limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
         grad_norm = nn.utils.clip_grad_norm_(parameters, limit)

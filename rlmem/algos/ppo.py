@@ -15,8 +15,7 @@ from rlmem.loops.parts import OnNan
 from rlmem.losses.ppo import adapt_kl_coef, clipped_surrogate, value_error, with_discrepancy
 from rlmem.losses.reduce import standardise
 from rlmem.losses.returns import discounted_return, gae, lambda_return
-from rlmem.nets.compiled import compilable
-from rlmem.parallel import alone
+from rlmem.nets.graphs import recorded
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, ShareBelowOne, UnitFloat, action_mask
 
 
@@ -71,8 +70,6 @@ class PPO(OnPolicy):
     def setup(self, agent: ActorCritic, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
         super().setup(agent, generator, on_nan)
         self.scale = self.reward_scale
-        compiler = getattr(agent, "compiler", None)
-        self.compiler = compiler if compiler is not None and compiler.losses else None  # of `_compiled_losses`
 
     def learnt(self) -> dict[str, Any]:
         """The scale of rewards if it was chosen: the critic depends on it."""
@@ -148,30 +145,21 @@ class PPO(OnPolicy):
         """Take one gradient step on some rows. Returns metrics."""
         if self.agent.trunks.stateless:
             batch = batch.acted()
-        actor, critic = self.agent.trunks.read(batch)
-        compute = self._compiled_losses if self.can_record else self._losses
-        loss, metrics = compute(actor, critic, batch, clip)
-        grad_norm = self.step(loss)
+        loss, metrics, gradients = self._gradients(batch, clip, self.kl_coef)
+        grad_norm = self.step(loss, gradients)
         values = torch.stack([*metrics.values(), grad_norm])  # copies: the next replay of a graph writes over them
         return dict(zip((*metrics, "grad_norm"), values.unbind(), strict=True))
 
-    @property
-    def can_record(self) -> bool:
-        """Whether no coefficient changes from update to update, and no other process takes part in the means."""
-        return alone() and not (self.anneal_clip or self.kl_coef)
+    @recorded
+    def _gradients(
+        self, batch: Batch, clip: float, kl_coef: float
+    ) -> tuple[Tensor, dict[str, Tensor], list[Tensor | None]]:
+        """The loss of some rows, metrics, and the gradients of the loss.
 
-    @compilable
-    def _compiled_losses(
-        self, actor: Tensor, critic: Tensor, batch: Batch, clip: float
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        return self._losses(actor, critic, batch, clip)
-
-    def _losses(self, actor: Tensor, critic: Tensor, batch: Batch, clip: float) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss of a minibatch, and metrics, which have no gradient.
-
-        actor, critic: the features [B, T, F] of the rows
+        clip, kl_coef: the coefficients that may change from update to update
         """
         old, mask = batch.behaviour, batch.mask
+        actor, critic = self.agent.trunks.read(batch)
         parameters, value = self.agent.heads(actor, critic, action_mask(batch.obs))
         policy = self.agent.policy.distribution(parameters)
         log_prob = policy.log_prob(batch.action)
@@ -187,14 +175,15 @@ class PPO(OnPolicy):
         entropy = mean(policy.entropy(), mask)
         loss = policy_loss + self.value_coef * value_loss - self.entropy_coef * entropy
         log_ratio = (log_prob - old["log_prob"]).detach()
-        if self.kl_coef:
+        if "parameters" in old:
             kl = mean(self.agent.policy.distribution(old["parameters"]).kl(policy), mask)
-            loss = loss + self.kl_coef * kl
+            loss = loss + kl_coef * kl
         else:
             kl = mean(torch.expm1(log_ratio) - log_ratio, mask)  # unbiased, never negative (Schulman 2020)
         clipped = mean(((torch.exp(log_ratio) - 1).abs() > clip).float(), mask)
         metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, "kl": kl}
-        return loss, {name: value.detach() for name, value in (metrics | {"clip_fraction": clipped}).items()}
+        metrics = {name: value.detach() for name, value in (metrics | {"clip_fraction": clipped}).items()}
+        return loss.detach(), metrics, self.gradients(loss)
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"kl_coef": self.kl_coef, "scale": self.scale}

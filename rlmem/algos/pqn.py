@@ -19,6 +19,7 @@ from rlmem.batching import Batching, Rollout, Rows
 from rlmem.loops.parts import OnNan
 from rlmem.losses.q_learning import chosen, greedy_value
 from rlmem.losses.returns import lambda_return
+from rlmem.nets.graphs import recorded
 from rlmem.parallel import totals
 from rlmem.types import Batch, PositiveFloat, PositiveInt, UnitFloat, action_mask
 
@@ -132,10 +133,17 @@ class PQN(NormedHeadSettings, FromRollouts):
         """Take one gradient step on some rows. Returns metrics."""
         if self.agent.trunks.stateless:
             batch = batch.acted()
+        metrics, gradients = self._gradients(batch)
+        grad_norm = self.step(metrics["loss"], gradients)
+        values = torch.stack([*metrics.values(), grad_norm])  # copies: the next replay of a graph writes over them
+        return dict(zip((*metrics, "grad_norm"), values.unbind(), strict=True))
+
+    @recorded
+    def _gradients(self, batch: Batch) -> tuple[dict[str, Tensor], list[Tensor | None]]:
+        """Metrics of some rows, the loss among them, and its gradients."""
         q = self.agent.q(self.agent.trunks.read_critic(batch))
         taken = chosen(q, self.agent.joint.index(batch.action))
         error = taken - batch.behaviour["target"]
         loss = mean(error.square(), batch.mask) / 2
-        grad_norm = self.step(loss)
         metrics = {"loss": loss, "q_mean": mean(taken, batch.mask), "td_error": mean(error.abs(), batch.mask)}
-        return {name: value.detach() for name, value in (metrics | {"grad_norm": grad_norm}).items()}
+        return {name: value.detach() for name, value in metrics.items()}, self.gradients(loss)

@@ -18,7 +18,7 @@ from rlmem.config.schema import Settings
 from rlmem.errors import NotHere, UserError, one_line
 from rlmem.loops.base import one_thread
 from rlmem.memory.base import Memory
-from rlmem.nets.compiled import BACKEND
+from rlmem.nets.graphs import Capture
 from rlmem.parallel import launched
 from rlmem.record.checkpoint import State
 from rlmem.run.build import MANY_ENVS, build_group, build_memory, make_evaluation_env, make_source, require_same_spaces
@@ -137,11 +137,10 @@ def _require_compiler(settings: Settings, device: torch.device) -> None:
             f"{where}: CUDA graphs need a GPU, and this run is on {device}; accepted: off, inductor; e.g. off"
         )
     try:
-        made = torch.compile(torch.sin, backend=BACKEND) if graphs else torch.compile(torch.sin)
-        for _ in range(3 if graphs else 1):  # warmed up, recorded, replayed
-            made(torch.zeros(2, device=device))
+        x = torch.zeros(2, device=device)
+        _ = Capture()(x.sin) if graphs else torch.compile(torch.sin)(x)
     except Exception as error:  # of the compiler, of its headers, of a folder that cannot be written
-        raise UserError(f"{where}: torch.compile fails here ({one_line(error)}); e.g. compile=off") from error
+        raise UserError(f"{where}: torch fails to compile here ({one_line(error)}); e.g. compile=off") from error
 
 
 def learning_threads(settings: Settings) -> int:

@@ -17,7 +17,8 @@ from rlmem.loops.base import Loop
 from rlmem.loops.callbacks import Callbacks
 from rlmem.loops.parts import LoopParts
 from rlmem.loops.videos import Videos
-from rlmem.nets.compiled import Graphs, Inductor
+from rlmem.nets.compiled import Inductor
+from rlmem.nets.graphs import Graphs
 from rlmem.parallel import place
 from rlmem.record.checkpoint import step_of
 from rlmem.record.progress import Progress

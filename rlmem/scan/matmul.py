@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.scan import bf16, native, products
+from rlmem.system.recording import Recording
 
 FEW = 16
 """Rows up to which packing a matrix for a single product costs more than it saves."""
@@ -61,7 +62,8 @@ def derived(what: str, W: Tensor, make: Callable[[Tensor], Made]) -> Made:
     what: the name of the value; `make` must be the same function of the same weights wherever it is used
     W: a weight; if it has changed in place nevertheless, the value is computed anew
     """
-    kept = None if torch.compiler.is_compiling() else _constant.derived  # compiled code is not to depend on the latter
+    replayed = torch.compiler.is_compiling() or Recording.current is not None  # by weights that will have changed
+    kept = None if replayed else _constant.derived
     if kept is None or torch.is_grad_enabled():
         return make(W)
     key = what, id(W)
