@@ -144,7 +144,7 @@ def check_memories(setting: Setting) -> Numbers:
         broken = [it for it in found["properties"] if not it["passed"] and it["published"] is None]
         return {it["name"]: it["detail"] for it in broken}
 
-    with ThreadPoolExecutor(min(8, cores())) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         broken = dict(zip(names, pool.map(check, names), strict=True))
     return {"memories": len(names), "broken": {name: what for name, what in broken.items() if what}}
 
@@ -339,8 +339,9 @@ def solving(setting: Setting) -> Numbers:
     small: dict[str, Any] = {"models": ("gru",), "most_steps": 8192, "every": 8192}
     large: dict[str, Any] = {"models": ("gru", "lstm"), "most_steps": 1_000_000}
     sizes = ("memory.hidden_size=8", "encoder.hidden_size=8") if setting.dry else ()
+    how = (*sizes, *([GRAPHS] if setting.graphs else []))
     choice = small if setting.dry else large
-    return measured(SolveBench(device=setting.device, rounds=1, threads=1, peer=False, overrides=sizes, **choice))
+    return measured(SolveBench(device=setting.device, rounds=1, threads=1, peer=False, overrides=how, **choice))
 
 
 def judge_solving(found: Numbers) -> Verdicts:
@@ -350,7 +351,7 @@ def judge_solving(found: Numbers) -> Verdicts:
             yield Verdict(f"ppo {name}: seconds {end}", run["seconds"], unit="s")
 
 
-PUBLISHED, PATIENCE = 15_000_000, 400.0
+PUBLISHED, PATIENCE = 15_000_000, 30.0
 
 
 def published(setting: Setting) -> Numbers:
@@ -363,17 +364,22 @@ def published(setting: Setting) -> Numbers:
         f"total_steps={total}",
         "evaluation.every=null",
     ]
+    overrides += [GRAPHS] if setting.graphs else []
     if setting.dry:
         overrides += ["algo.rollout_slots=16", "algo.epochs=1", "memory.hidden_size=8", "encoder.hidden_size=8"]
     with tempfile.TemporaryDirectory() as folder:
         loop = training_loop([*overrides, f"device={setting.device.type}"], Path(folder))
         began = perf_counter()
+        loop.iterate()  # kernels are compiled, and graphs recorded
+        wait(setting.device)
+        first, begun = loop.collector.steps, perf_counter()
         while loop.collector.steps < total and perf_counter() - began < patience:
             loop.iterate()
         wait(setting.device)
-        taken, steps = perf_counter() - began, loop.collector.steps
+        steps, end = loop.collector.steps, perf_counter()
         recent = sum(loop.recent) / max(1, len(loop.recent))
-    whole = taken if steps >= total else taken * total / steps
+    left = max(total - steps, 0) * (end - begun) / max(steps - first, 1)
+    whole = end - began + left
     return {"steps": steps, "complete": steps >= total, "whole_seconds": whole, "recent_return": recent}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -148,19 +148,25 @@ class _Graph:
     def __init__(self, args: tuple[Any, ...]):
         device = next(tensor.device for tensor in _inputs(args) if isinstance(tensor, Tensor))
         self.args = _mapped(lambda x: _owned(x, device), args)
-        self.inputs = list(_inputs(self.args))
+        self.inputs: list[Tensor] = list(_inputs(self.args))
+        self.tensors = defaultdict[torch.dtype, list[int]](list)  # the places of those of one type, copied at once
+        for i, given in enumerate(_inputs(args)):
+            if isinstance(given, Tensor):
+                self.tensors[given.dtype].append(i)
         self.recording = Recording()
         self.made: Any = None
         self.replay: Callable[[], object] | None = None
 
     def copy(self, args: tuple[Any, ...]) -> None:
         """Take the arguments of a call."""
-        for own, given in zip(self.inputs, _inputs(args), strict=True):
-            if isinstance(given, Tensor):
-                own.copy_(given, non_blocking=True)
-                _known_as(given, own)
+        given = list(_inputs(args))
+        for places in self.tensors.values():
+            torch._foreach_copy_([self.inputs[i] for i in places], [given[i] for i in places])
+        for own, value in zip(self.inputs, given, strict=True):
+            if isinstance(value, Tensor):
+                _known_as(value, own)
             else:
-                own.fill_(given)
+                own.fill_(value)
 
     def watch(self, method: Callable[..., R], module: Any) -> R:
         """Call the method as ever, on the graph's memory, so that kernels are compiled and libraries have begun."""
