@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
 from torch.utils._pytree import tree_map, tree_map_only
-
-from rlmem.system.recording import Recording
 
 PositiveInt = Annotated[int, Gt(0)]
 NonNegativeInt = Annotated[int, Ge(0)]
@@ -42,6 +41,71 @@ def where_start(start: Tensor, initial: State, state: State) -> State:
 def broadcastable(flag: Tensor, x: Tensor) -> Tensor:
     """A view of `flag` with trailing dimensions of size 1, so that it broadcasts against `x`."""
     return flag.view(*flag.shape, *[1] * (x.dim() - flag.dim()))
+
+
+class CannotRecord(RuntimeError):
+    """A graph of what was called would replay numbers that belong to another call."""
+
+
+class Recording:
+    """Stands by while a method is recorded as a CUDA graph, which replays the work of the device alone.
+
+    What the host computes, such as the order in which episodes are packed, is computed once, from flags whose values
+    the host knows. So the method runs twice before it is replayed: once to be `watched`, when the arrays are kept that
+    it brings to the device, and once to be `captured`, when it is given the same ones. A graph then holds for all
+    inputs with the same flags.
+
+    There is one at a time in a process, `current`, and not one in every thread: autograd computes gradients in threads
+    of its own. So nothing else may read on the host or bring arrays to the device meanwhile.
+
+    arrays: what was brought to the device, as it was on the host and as it is there
+    reads_flags: whether the values of flags were asked for on the host
+    """
+
+    current: ClassVar[Recording | None] = None
+
+    def __init__(self) -> None:
+        self.arrays: list[tuple[np.ndarray, Tensor]] = []
+        self.reads_flags = False
+        self._given: Iterator[tuple[np.ndarray, Tensor]] | None = None
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Within, the method runs as ever."""
+        self.arrays, self._given = [], None
+        with self._standing_by():
+            yield
+
+    @contextmanager
+    def captured(self) -> Iterator[None]:
+        """Within, the method is recorded."""
+        self._given = iter(self.arrays)
+        with self._standing_by():
+            yield
+
+    @contextmanager
+    def _standing_by(self) -> Iterator[None]:
+        Recording.current = self
+        try:
+            yield
+        finally:
+            Recording.current = None
+
+    def bring(self, values: np.ndarray, move: Callable[[], Tensor]) -> Tensor:
+        """`move()`, the values on the device; of a method that is captured, what it brought before."""
+        if self._given is None:
+            self.arrays.append((values.copy(), move()))
+            return self.arrays[-1][1]
+        before, there = next(self._given, (None, None))
+        if before is None or there is None or not np.array_equal(before, values):
+            raise CannotRecord("it brings other arrays to the device in every call")
+        return there
+
+    def ask(self, is_known: bool) -> None:
+        """The values of flags are asked for on the host, where they are known or must be waited for."""
+        self.reads_flags = True
+        if not is_known:
+            raise CannotRecord("it waits for the device")
 
 
 STAGED = 2**16

@@ -3,7 +3,7 @@
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -48,6 +48,8 @@ Found = TypeVar("Found")
 class EmulatedCapture:
     """Stands in for `Capture` without a GPU: a replay runs the method again, on the graph's memory, and writes over
     what the method returned when it was recorded."""
+
+    without_waiting = staticmethod(nullcontext)
 
     def __call__(self, run):
         made = run()

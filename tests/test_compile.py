@@ -4,6 +4,7 @@ its own; and what cannot be compiled is said."""
 import gc
 import subprocess
 import sys
+from contextlib import nullcontext
 from copy import deepcopy
 from pathlib import Path
 
@@ -37,7 +38,16 @@ RUNS = {
     "dqn-tcn": ("memory=tcn", "memory.hidden_size=16", "algo=dqn"),  # a memory that is fused
     "sac-mlp": ("memory=mlp", "memory.hidden_size=16", "algo=sac", "env=pendulum_p"),
 }
-IN_GRAPHS = RUNS | {"ppo-ffm": ("memory=ffm", "memory.hidden_size=16", "algo=ppo")}  # a step of many operators
+FFM = ("memory=ffm", "memory.hidden_size=16")  # a step of many operators
+COEFFICIENTS = ("algo.kl_coef=0.2", "algo.anneal_clip=true", "algo.ld_weight=0.3", "algo.separate=true", "on_nan=skip")
+IN_GRAPHS = RUNS | {
+    "ppo-ffm": (*FFM, "algo=ppo"),
+    "ppo-ffm-coefficients": (*FFM, "algo=ppo", *COEFFICIENTS),
+    "pqn-ffm": (*FFM, "algo=pqn"),
+}
+GRAPHS = {"ppo-ffm": {"ActorCritic._step", "PPO._gradients"}, "pqn-ffm": {"Trunks.step", "PQN._gradients"}}
+"""What is recorded; of a cell on a tape, where episodes lie in another way each time, and off-policy, acting alone."""
+GRAPHS |= {"ppo-ffm-coefficients": GRAPHS["ppo-ffm"], "ppo-gru": {"ActorCritic._step"}}
 ON_POLICY = ("algo.num_minibatches=1", "algo.epochs=2", "algo.rollout_slots=64")
 OFF_POLICY = (
     "algo.batch_size=64",
@@ -50,7 +60,7 @@ OFF_POLICY = (
 
 def overrides(name: str, how: str, steps: int) -> list[str]:
     shared = [key for key in TINY if not key.startswith(("algo.", "env=", "total_steps", "device="))]
-    algorithm = ON_POLICY if name.startswith("ppo") else OFF_POLICY
+    algorithm = ON_POLICY if name.startswith(("ppo", "pqn")) else OFF_POLICY
     chosen = ["env=repeat_first", *IN_GRAPHS[name], *shared, *algorithm, "checkpoint.every=256"]
     return [*chosen, f"total_steps={steps}", f"compile={how}"]
 
@@ -86,10 +96,18 @@ def capture(monkeypatch):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n != "ppo-ffm" else ()) for n in IN_GRAPHS])
-def test_first_updates_in_graphs_are_those_of_a_run_without(in_tmp, name, capture):
+def test_first_updates_in_graphs_are_those_of_a_run_without(in_tmp, name, capture, monkeypatch):
+    replayed, copy = set(), graphs._Graph.copy
+
+    def noted(graph, args):
+        replayed.add(graph.name)
+        copy(graph, args)
+
+    monkeypatch.setattr(graphs._Graph, "copy", noted)
     for how in ("off", "graphs"):
         small_run(run_dir=how, base=[*overrides(name, how, 1024), f"device={DEVICE.type}"])
     assert_same_curves(name, "graphs")
+    assert replayed == GRAPHS.get(name, {"Trunks.step"})
     told = [line for line in Path("graphs/log.txt").read_text().splitlines() if "without a graph" in line]
     assert not any("recorded" in line for line in told), told
 
@@ -102,6 +120,10 @@ class Net(torch.nn.Linear):
         return {"y": self(x)}
 
     @recorded
+    def same(self, x, add=0.0):
+        return x + add if add else x
+
+    @recorded
     def gradients(self, x, factor):
         self.zero_grad()
         (factor * self(x["x"]).square().mean()).backward()
@@ -111,6 +133,10 @@ class Net(torch.nn.Linear):
     def packed(self, x, start):
         places = to_device(np.flatnonzero(on_host(start)), x.device)
         return self(x[places])
+
+    @recorded
+    def scaled(self, x):
+        return x * float(x.sum())
 
     @recorded
     def waits(self, x, start):
@@ -129,7 +155,7 @@ def nets(capture):
 
 def kinds(net, method) -> int:
     """The graphs of a method."""
-    return len(net.compiler.known[net][getattr(Net, method).__wrapped__].graphs)
+    return len(net.compiler.methods[net][getattr(Net, method).__wrapped__].graphs)
 
 
 @pytest.mark.gpu
@@ -159,18 +185,75 @@ def test_what_acting_returns_may_be_kept(nets):
         kept = [ours.step(x)["y"] for x in xs]
         for y, x in zip(kept, xs, strict=True):
             torch.testing.assert_close(y, plain.step(x)["y"])
+        kept = [ours.same(x) for x in xs]
+        assert all(torch.equal(y, x) for y, x in zip(kept, xs, strict=True))
 
 
 @pytest.mark.gpu
 def test_few_sizes_get_a_graph(nets, monkeypatch):
-    monkeypatch.setattr(graphs, "MOST_SIZES", 1)
+    monkeypatch.setattr(graphs, "MOST_GRAPHS", 1)
     plain, ours, said = nets
     with torch.no_grad():
         for rows in (5, 5, 5, 5, 2, 2, 2, 2):
             x = torch.randn(rows, 4, device=DEVICE)
             torch.testing.assert_close(ours.step(x), plain.step(x))
     assert kinds(ours, "step") == 1
-    why = "it has those of 1 sizes of its inputs, and other sizes come"
+    why = "it has 1 of them, and its inputs have other sizes, or episodes in another way"
+    assert said == [f"compile=graphs: Net.step runs without a graph: {why}"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="only a GPU is waited for")
+def test_an_operator_that_waits_costs_no_other_method_its_graph(nets):
+    plain, ours, said = nets
+    with torch.no_grad():
+        for _ in range(6):
+            x = torch.randn(4, 4, device=DEVICE)
+            torch.testing.assert_close(ours.scaled(x), plain.scaled(x))
+            torch.testing.assert_close(ours.step(x), plain.step(x))
+    assert kinds(ours, "step") == 1
+    (line,) = said
+    assert line.startswith("compile=graphs: Net.scaled runs without a graph: it cannot be recorded (")
+
+
+@pytest.mark.gpu
+def test_inputs_that_never_come_again_are_told(nets, monkeypatch):
+    monkeypatch.setattr(graphs, "PATIENCE", 6)
+    _, ours, said = nets
+    with torch.no_grad():
+        for rows in range(1, 7):
+            ours.step(torch.randn(rows, 4, device=DEVICE))
+    (line,) = said
+    assert line.endswith("its inputs have other sizes, or episodes that lie in another way, in every call")
+
+
+@pytest.mark.gpu
+def test_inputs_with_a_gradient_and_keywords_are_left_to_the_method(nets):
+    _, ours, said = nets
+    x = torch.randn(2, 4, device=DEVICE, requires_grad=True)
+    for _ in range(2 * graphs.REPEATED):
+        (grad,) = torch.autograd.grad(ours.same(x, 1.0).sum(), x)
+        assert torch.equal(grad, torch.ones_like(x))
+        assert torch.equal(ours.same(x.detach(), add=2.0), x + 2.0)
+    assert not said
+
+
+def test_an_error_while_a_graph_is_recorded_leaves_the_others(nets, monkeypatch):
+    plain, ours, said = nets
+
+    def capture(run):
+        if ours.rows == 2:
+            raise torch.OutOfMemoryError("no memory\nand more")
+        return EmulatedCapture()(run)
+
+    capture.without_waiting = EmulatedCapture.without_waiting
+    monkeypatch.setattr(ours.compiler, "capture", capture)
+    with torch.no_grad():
+        for ours.rows in (5, 5, 5, 5, 2, 2, 2, 2, 2, 5):
+            x = torch.randn(ours.rows, 4, device=DEVICE)
+            torch.testing.assert_close(ours.step(x), plain.step(x))
+    assert kinds(ours, "step") == 1
+    why = "it cannot be recorded (OutOfMemoryError: no memory and more)"
     assert said == [f"compile=graphs: Net.step runs without a graph: {why}"]
 
 
@@ -251,16 +334,18 @@ def test_every_memory_can_be_recorded(name, capture):
 def test_what_is_known_of_a_module_ends_with_it_and_types_are_told_apart():
     ours = Net(4, 3)
     ours.compiler = Graphs(print)
+    ours.compiler.capture = lambda run: (run(), int)  # as CUDA does, it keeps nothing of the module
+    ours.compiler.capture.without_waiting = nullcontext
     with torch.no_grad():
         for x in (torch.randn(2, 4), torch.randn(2, 4, dtype=torch.float64)):
             ours.to(x.dtype)
-            for _ in range(graphs.REPEATED):
+            for _ in range(graphs.REPEATED + 1):
                 ours.step(x)
     assert kinds(ours, "step") == 2
-    known = ours.compiler.known
+    methods = ours.compiler.methods
     del ours
     gc.collect()
-    assert not len(known)
+    assert not len(methods)
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 import json
 import sys
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from helpers import ROOT, EmulatedCapture
@@ -33,13 +35,13 @@ def test_what_was_measured_of_the_same_commit_is_not_measured_again(tmp_path, mo
     file, measured = tmp_path / "gpu.json", []
     verdict = parts.as_json(parts.Verdict("w", 1.0, 2.0))
 
-    def measure(name, dry):
+    def measure(name):
         measured.append(name)
         if name == "scans" and measured.count("scans") == 1:
             return {"error": "Traceback\nRuntimeError: out of memory", "seconds": 1.0}
         return {"numbers": {}, "verdicts": [verdict], "seconds": 1.0}
 
-    monkeypatch.setattr(run, "measure", measure)
+    monkeypatch.setattr(run, "Part", lambda name, dry: SimpleNamespace(measured=partial(measure, name), end=int))
     monkeypatch.setattr(run, "commit", lambda: "one")
     call = lambda *names: run.main([*names, "--dry", "--json", str(file)])  # noqa: E731
     assert call("limits", "scans") == 1, "a part failed"
@@ -55,7 +57,7 @@ def test_what_was_measured_of_the_same_commit_is_not_measured_again(tmp_path, mo
 
 def test_a_part_that_takes_too_long_is_ended_with_all_that_it_started(monkeypatch):
     monkeypatch.setattr(run, "MINUTES", 0.001)
-    assert run.measure("limits", dry=True)["error"] == "did not end within 0.001 minutes"
+    assert run.Part("limits", dry=True).measured()["error"] == "did not end within 0.001 minutes"
 
 
 def test_a_goal_is_reached_or_missed_and_a_number_without_one_is_told():

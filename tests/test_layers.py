@@ -41,7 +41,9 @@ LAYERS = {
     "scan": Layer("everything that runs over time, with starts", "errors types system", "torch triton"),
     "memory": Layer("the memory models", "errors types scan", "torch numpy"),
     "nets": Layer(
-        "encoders, heads and distributions", "types scan spaces", "torch numpy gymnasium.Space gymnasium.spaces"
+        "encoders, heads and distributions, fused or in graphs",
+        "errors types scan spaces",
+        "torch numpy gymnasium.Space gymnasium.spaces",
     ),
     "losses": Layer("pure functions of rewards, values and masks", "scan", "torch"),
     "batching": Layer("which slots form a row", "errors types", "torch numpy"),

@@ -18,7 +18,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
@@ -58,34 +57,43 @@ def how_to_bring(names: list[str]) -> str:
     )
 
 
-def measure(name: str, dry: bool) -> dict[str, Any]:
-    """The numbers and verdicts of a part, or {"error": why}, with its `seconds`."""
-    began = perf_counter()
-    return run_part(name, dry) | {"seconds": round(perf_counter() - began, 1)}
+class Part:
+    """A part that is measured in a process of its own, which begins at once.
 
+    name: of the part
+    dry: whether sizes are tiny
+    """
 
-def run_part(name: str, dry: bool) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "part.json")
-        command = [
-            sys.executable,
-            str(Path(__file__).with_name("parts.py")),
-            name,
-            str(file),
-            *(["--dry"] if dry else []),
-        ]
+    def __init__(self, name: str, dry: bool):
+        self.folder, self.began = tempfile.TemporaryDirectory(), perf_counter()
+        self.file = Path(self.folder.name, "part.json")
+        script = str(Path(__file__).with_name("parts.py"))
+        command = [sys.executable, script, name, str(self.file), *(["--dry"] if dry else [])]
         paths = [str(ROOT), str(ROOT / "envs"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
         pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-        with subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **pipes) as process:
-            try:
-                _, stderr = process.communicate(timeout=60 * MINUTES)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
-                return {"error": f"did not end within {MINUTES} minutes"}
-        if process.returncode or not file.exists():
-            return {"error": stderr.strip()[-2000:] or f"exit code {process.returncode}"}
-        return dict(json.loads(file.read_text()))
+        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **pipes)
+
+    def measured(self) -> dict[str, Any]:
+        """Its numbers and verdicts when it has ended, or {"error": why}, with its `seconds`."""
+        try:
+            _, stderr = self.process.communicate(timeout=60 * MINUTES)
+        except subprocess.TimeoutExpired:
+            self.end()
+            found: dict[str, Any] = {"error": f"did not end within {MINUTES} minutes"}
+        else:
+            if self.process.returncode or not self.file.exists():
+                found = {"error": stderr.strip()[-2000:] or f"exit code {self.process.returncode}"}
+            else:
+                found = json.loads(self.file.read_text())
+        return found | {"seconds": round(perf_counter() - self.began, 1)}
+
+    def end(self) -> None:
+        """End it with the processes that it started."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.communicate()
+        self.folder.cleanup()
 
 
 def lines(name: str, part: dict[str, Any], dry: bool) -> list[str]:
@@ -155,18 +163,23 @@ def main(arguments: list[str] | None = None) -> int:
         return kind["commit"] is not None and part.get("of") == kind and "error" not in part
 
     due = [name for name in asked if options.again or not is_known(name)]
-    with ThreadPoolExecutor() as pool:
-        side_by_side = {name: pool.submit(measure, name, options.dry) for name in due if name in UNTIMED}
+    running = {name: Part(name, options.dry) for name in due if name in UNTIMED}
+    try:
         for name in asked:
             if name in due:
-                found = side_by_side[name].result() if name in side_by_side else measure(name, options.dry)
-                result["parts"][name] = found | {"of": kind, "machine": about}
+                if name not in running:
+                    running[name] = Part(name, options.dry)
+                result["parts"][name] = running[name].measured() | {"of": kind, "machine": about}
+                running.pop(name).end()
                 if path is not None:
                     aside = path.with_suffix(".part")
                     aside.write_text(json.dumps(result, indent=1) + "\n")
                     aside.replace(path)
             part = result["parts"][name]
             print(f"{name} ({part['seconds']:.0f} s)", *lines(name, part, options.dry), sep="\n  ", flush=True)
+    finally:
+        for left in running.values():
+            left.end()
     return 0 if all(holds(result["parts"][name], options.dry) for name in asked) else 1
 
 

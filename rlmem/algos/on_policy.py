@@ -55,7 +55,7 @@ class FromRollouts(HeadSettings, Algorithm):
         self.agent, self.generator, self.finite = agent, generator, Finite(on_nan)
         self.optim = self.make_optimiser(list(agent.parameters()))
         compiler = getattr(agent, "compiler", None)
-        # Of what is `recorded` here; a graph of one process knows nothing of the means over all.
+        # Methods that are `recorded` read it. In several processes, a gradient holds means over the rows of all.
         self.compiler = compiler if isinstance(compiler, Graphs) and alone() else None
 
     def make_loop(self, parts: LoopParts) -> Loop:

@@ -39,7 +39,7 @@ class Memory(nn.Module, ABC):
     requires that they do fail. Default options break nothing."""
     fusible = False
     """Whether `forward` and `step` are torch's operators alone, with no loop over time and no sizes that are read from
-    the data: `compile=inductor` then fuses them, and `compile=graphs` records them."""
+    the data: `compile=inductor` then fuses them."""
 
     def __init__(self, input_size: int | None = None, output_size: int | None = None, engine: Engine | None = None):
         super().__init__()

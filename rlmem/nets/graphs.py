@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import wraps
 from hashlib import blake2b
@@ -17,17 +17,20 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 
 from rlmem.errors import one_line
-from rlmem.system.recording import Recording
-from rlmem.types import known, known_values
+from rlmem.types import Recording, known, known_values
 
 P = ParamSpec("P")
 R = TypeVar("R")
 M = TypeVar("M")
 
-MOST_SIZES = 8
-"""Kinds of inputs of one method of one module, for which graphs are recorded."""
+MOST_GRAPHS = 8
+"""Graphs of one method of one module."""
 REPEATED = 3
-"""How often a kind must have come before a graph is recorded for it: the sizes of some batches never come back."""
+"""How often inputs of a kind must have come before a graph is recorded for them: some never come back."""
+MOST_FAILED = 3
+"""Kinds of inputs whose recording failed, after which a method gets no more graphs."""
+PATIENCE = 100
+"""Calls without a graph, one after the other, after which the user is told why there is none."""
 MOST_REMEMBERED = 10_000
 """Kinds of inputs of one method of one module that are counted while they have no graph."""
 
@@ -35,20 +38,20 @@ MOST_REMEMBERED = 10_000
 class Graphs:
     """Records CUDA graphs, each for one kind of inputs of a method, and replays them.
 
-    A graph launches all kernels that the method launched when it was recorded, and so computes the same numbers. Its
-    inputs are copied into memory of its own: tensors, and of numbers those that are floats. All else is a part of its
-    kind: the sizes and types of the tensors, integers and flags, and the values of start flags for a method that asks
-    for them on the host, as cells do that read packed episodes. A kind gets a graph when it has come `REPEATED` times,
-    and a method of a module at most `MOST_SIZES` of them: whatever else comes runs as without, and `say` is told.
+    A graph launches all kernels that the method launched when it was recorded. Its inputs are copied into memory of its
+    own: tensors, and of numbers those that are floats. All else is a part of their kind: the sizes and types of the
+    tensors, integers and flags, and the values of start flags for a method that asks for them on the host, as cells do
+    that read packed episodes. Inputs get a graph when their kind has come `REPEATED` times, and a method of a module
+    has at most `MOST_GRAPHS` of them: whatever else comes runs as without, and `say` is told.
 
-    An error while a graph is recorded is told, too, and the method runs as without from then on.
+    An error while a graph is recorded is told, too, and such inputs run as without from then on.
 
     say: takes a line for the user
     """
 
     def __init__(self, say: Callable[[str], None]):
         self.say = say
-        self.known: MutableMapping[Any, dict[Callable[..., Any], _Known]] = WeakIdKeyDictionary()
+        self.methods: MutableMapping[Any, dict[Callable[..., Any], _Method]] = WeakIdKeyDictionary()
         self.told: set[str] = set()
         self.capture = Capture()
 
@@ -56,45 +59,56 @@ class Graphs:
         return self
 
     def call(self, method: Callable[..., R], module: Any, args: tuple[Any, ...]) -> R:
-        """`method(module, *args)`. Where no gradient is recorded, it may be kept; else the next call writes over it."""
-        name, known = method.__qualname__, self.known.setdefault(module, {}).setdefault(method, _Known())
-        if known.failed:
+        """`method(module, *args)`. Where gradients are recorded, the replay of another graph may write over it."""
+        of = self.methods.setdefault(module, {}).setdefault(method, _Method())
+        inputs = [x for x in _inputs(args) if isinstance(x, Tensor)]
+        kind = of.kind(args)
+        if kind in of.failed or not inputs or (torch.is_grad_enabled() and any(x.requires_grad for x in inputs)):
             return method(module, *args)
-        kind = torch.is_grad_enabled(), *_kind(args, known.reads_flags)
-        graph = known.graphs.get(kind)
-        if graph is None:
-            if not self._is_due(known, kind, name):
-                return method(module, *args)
-            graph = known.graphs[kind] = _Graph(args)
-            made = graph.watch(method, module)
-            if graph.recording.reads_flags and not known.reads_flags:  # so that the kind is another one
-                known.reads_flags = True
-                known.graphs.clear()
-            return made
-        graph.copy(args)
-        if graph.replay is None:
-            try:
-                graph.record(self.capture, method, module)
-            except Exception as error:
-                known.failed = True
-                known.graphs.clear()
-                self._tell(name, f"it cannot be recorded ({one_line(error)})")
-                return method(module, *args)
-        assert graph.replay is not None
-        graph.replay()
-        made = graph.made
+        name, graph = method.__qualname__, of.graphs.get(kind)
+        if graph is None and not self._is_due(of, kind, name):
+            return method(module, *args)
+        of.without = 0
+        try:
+            if graph is None:
+                graph = _Graph(name, args, inputs[0].device)
+                made = graph.watch(self.capture, method, module)
+                if graph.recording.reads_flags and not of.reads_flags:
+                    of.reads_flags = True  # so that these inputs are of another kind, which is yet to come again
+                else:
+                    of.graphs[kind] = graph
+            else:
+                graph.copy(args)
+                if graph.replay is None:
+                    graph.record(self.capture, method, module)
+                assert graph.replay is not None
+                graph.replay()
+                made = graph.made
+        except Exception as error:
+            if graph is not None and graph.replay is not None:
+                raise
+            of.failed.add(kind)
+            of.graphs.pop(kind, None)
+            self._tell(name, f"it cannot be recorded ({one_line(error)})")
+            return method(module, *args)
         return made if torch.is_grad_enabled() else tree_map_only(Tensor, Tensor.clone, made)
 
-    def _is_due(self, known: _Known, kind: Any, name: str) -> bool:
-        """Whether a kind without a graph is to get one."""
-        if len(known.seen) > MOST_REMEMBERED:
-            known.seen.clear()
-        known.seen[kind] += 1
-        if known.seen[kind] < REPEATED:
+    def _is_due(self, of: _Method, kind: Any, name: str) -> bool:
+        """Whether inputs of a kind without a graph are to get one."""
+        of.without += 1
+        if of.without == PATIENCE:
+            self._tell(name, "its inputs have other sizes, or episodes that lie in another way, in every call")
+        if len(of.failed) >= MOST_FAILED:
             return False
-        if len(known.graphs) < MOST_SIZES:
+        if len(of.seen) > MOST_REMEMBERED:
+            of.seen.clear()
+        key = blake2b(repr(kind).encode(), digest_size=16).digest()
+        of.seen[key] += 1
+        if of.seen[key] < REPEATED:
+            return False
+        if len(of.graphs) < MOST_GRAPHS:
             return True
-        self._tell(name, f"it has those of {MOST_SIZES} sizes of its inputs, and other sizes come")
+        self._tell(name, f"it has {MOST_GRAPHS} of them, and its inputs have other sizes, or episodes in another way")
         return False
 
     def _tell(self, name: str, why: str) -> None:
@@ -105,16 +119,17 @@ class Graphs:
 
 
 def recorded(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P], R]:
-    """`method`, or its graph in modules whose attribute `compiler` is of `Graphs`.
+    """`method`, or its graph in modules whose attribute `compiler` is of `Graphs`. A call with keywords has none.
 
-    The method computes what it returns, and gradients in `.grad`, from its positional arguments, weights and constants;
-    it changes nothing else that a later call reads.
+    The method computes what it returns, and gradients in `.grad`, from its positional arguments, weights and constants.
+    It may be run once more than it is called, so that it changes nothing but what is the same after a second time, such
+    as a weight that is clamped.
     """
 
     @wraps(method)
     def call(self: M, *args: P.args, **kwargs: P.kwargs) -> R:
         graphs = self.__dict__.get("compiler")
-        if not isinstance(graphs, Graphs) or Recording.current is not None:  # another graph includes this method
+        if not isinstance(graphs, Graphs) or kwargs or Recording.current is not None:  # in the graph of a caller
             return method(self, *args, **kwargs)
         return graphs.call(method, self, args)
 
@@ -122,31 +137,38 @@ def recorded(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, 
 
 
 @dataclass
-class _Known:
+class _Method:
     """What is known of one method of one module.
 
-    seen: how often kinds of its inputs came before they had a graph
-    graphs: by kind
+    seen: how often inputs came before they had a graph, by a digest of their kind
+    graphs: by the kind of inputs
+    failed: the kinds of inputs for which no graph can be recorded
+    without: calls without a graph since the last with one
     reads_flags: whether the values of start flags are a part of the kind
-    failed: whether it cannot be recorded
     """
 
-    seen: Counter[Any] = field(default_factory=Counter)
+    seen: Counter[bytes] = field(default_factory=Counter)
     graphs: dict[Any, _Graph] = field(default_factory=dict)
+    failed: set[Any] = field(default_factory=set)
+    without: int = 0
     reads_flags: bool = False
-    failed: bool = False
+
+    def kind(self, args: tuple[Any, ...]) -> Any:
+        """What all inputs have in common that one graph may read."""
+        return torch.is_grad_enabled(), *_kind(args, self.reads_flags)
 
 
 class _Graph:
     """A method for one kind of inputs.
 
+    name: of the method
     args: its arguments, in memory of the graph's own
     made: what it returned when it was recorded, which every replay writes anew
     replay: writes it; None: it is not recorded yet
     """
 
-    def __init__(self, args: tuple[Any, ...]):
-        device = next(tensor.device for tensor in _inputs(args) if isinstance(tensor, Tensor))
+    def __init__(self, name: str, args: tuple[Any, ...], device: torch.device):
+        self.name = name
         self.args = _mapped(lambda x: _owned(x, device), args)
         self.inputs: list[Tensor] = list(_inputs(self.args))
         self.tensors = defaultdict[torch.dtype, list[int]](list)  # the places of those of one type, copied at once
@@ -168,9 +190,12 @@ class _Graph:
             else:
                 own.fill_(value)
 
-    def watch(self, method: Callable[..., R], module: Any) -> R:
-        """Call the method as ever, on the graph's memory, so that kernels are compiled and libraries have begun."""
-        with self.recording.watched():
+    def watch(self, capture: Capture, method: Callable[..., R], module: Any) -> R:
+        """Call the method as ever, on the graph's memory, so that kernels are compiled and libraries have begun.
+
+        Raises RuntimeError where it waits for the device: in a recording that could not be mended.
+        """
+        with self.recording.watched(), capture.without_waiting():
             return method(module, *self.args)
 
     def record(self, capture: Capture, method: Callable[..., Any], module: Any) -> None:
@@ -188,13 +213,28 @@ class Capture:
 
     def __init__(self) -> None:
         self.pool: Any = None
-        self.stream: torch.cuda.Stream | None = None
+        self.first: torch.cuda.CUDAGraph | None = None
+
+    @contextmanager
+    def without_waiting(self) -> Iterator[None]:
+        """Within, what waits for the device raises RuntimeError."""
+        before = torch.cuda.get_sync_debug_mode()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
 
     def __call__(self, run: Callable[[], R]) -> tuple[R, Callable[[], object]]:
         """What `run` returned when it was recorded, and what computes it anew."""
-        if self.stream is None:
+        if self.pool is None:
             self.pool, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
-        gc.collect()  # nothing on the device may end while a graph is recorded
+            self.first, _ = self._record(lambda: torch.zeros(1, device="cuda"))  # the memory ends with its last graph
+        graph, made = self._record(run)
+        return made, graph.replay
+
+    def _record(self, run: Callable[[], R]) -> tuple[torch.cuda.CUDAGraph, R]:
+        gc.collect()  # while a graph is recorded, no other may be freed
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(self.stream):
@@ -202,11 +242,19 @@ class Capture:
             try:
                 made = run()
             except BaseException:
-                with suppress(RuntimeError):  # says again that it failed
-                    graph.capture_end()
+                self._give_up(graph)
                 raise
             graph.capture_end()
-        return made, graph.replay
+        return graph, made
+
+    def _give_up(self, graph: torch.cuda.CUDAGraph) -> None:
+        """End a recording that failed. CUDA may have ended it by then, of which torch's allocator learns nothing."""
+        pool, self.pool = self.pool, None  # the next graph has other memory
+        try:
+            graph.capture_end()
+        except RuntimeError:
+            with suppress(RuntimeError):
+                torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
 
 
 def _owned(value: Tensor | float, device: torch.device) -> Tensor:
@@ -255,12 +303,12 @@ def _mapped(function: Callable[[Any], Tensor], value: Any) -> Any:
 
 
 def _kind(value: Any, with_flags: bool) -> Iterator[Any]:
-    """What all arguments have in common that one graph may read.
+    """What one graph takes for granted of an argument.
 
-    with_flags: the values of flags, too
+    with_flags: the values of flags that the host knows, too
     """
     if isinstance(value, Tensor):
-        yield tuple(value.shape), value.dtype, value.requires_grad
+        yield tuple(value.shape), value.dtype
         if with_flags and (values := known_values(value)) is not None:
             yield blake2b(values.tobytes(), digest_size=16).digest()
     elif isinstance(value, float):

@@ -129,7 +129,7 @@ def _require_compiler(settings: Settings, device: torch.device) -> None:
     """Raise UserError if networks cannot be compiled as the settings ask, on this device."""
     where = f"compile={settings.compile}"
     if settings.precision == "bf16":
-        what = "compiled code only emulates the products of precision=bf16"
+        what = "neither compiled code nor graphs are known to round the products of precision=bf16 as they should"
         raise UserError(f"{where}: {what}; expected one of the two; e.g. compile=off")
     graphs = settings.compile == "graphs"
     if graphs and device.type != "cuda":
@@ -138,9 +138,14 @@ def _require_compiler(settings: Settings, device: torch.device) -> None:
         )
     try:
         x = torch.zeros(2, device=device)
-        _ = Capture()(x.sin) if graphs else torch.compile(torch.sin)(x)
+        if graphs:
+            _, replay = Capture()(x.sin)
+            replay()
+            torch.cuda.synchronize()
+        else:
+            torch.compile(torch.sin)(x)
     except Exception as error:  # of the compiler, of its headers, of a folder that cannot be written
-        raise UserError(f"{where}: torch fails to compile here ({one_line(error)}); e.g. compile=off") from error
+        raise UserError(f"{where}: it fails here ({one_line(error)}); e.g. compile=off") from error
 
 
 def learning_threads(settings: Settings) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.scan import bf16, native, products
-from rlmem.system.recording import Recording
+from rlmem.types import Recording
 
 FEW = 16
 """Rows up to which packing a matrix for a single product costs more than it saves."""
@@ -62,8 +62,9 @@ def derived(what: str, W: Tensor, make: Callable[[Tensor], Made]) -> Made:
     what: the name of the value; `make` must be the same function of the same weights wherever it is used
     W: a weight; if it has changed in place nevertheless, the value is computed anew
     """
-    replayed = torch.compiler.is_compiling() or Recording.current is not None  # by weights that will have changed
-    kept = None if replayed else _constant.derived
+    # Compiled code and a graph run again, when weights have changed, and read this value.
+    runs_again = torch.compiler.is_compiling() or Recording.current is not None
+    kept = None if runs_again else _constant.derived
     if kept is None or torch.is_grad_enabled():
         return make(W)
     key = what, id(W)
