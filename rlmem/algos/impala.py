@@ -113,8 +113,7 @@ class Impala(OnPolicy):
             found = metrics.pop("ratio_max_dev")
             if epoch == rollout.lag == 0:
                 deviation = {"ratio_max_dev": float(found)}
-            grad_norm = self.step(loss, self.gradients(loss))
-            steps.append({name: value.detach() for name, value in metrics.items()} | {"grad_norm": grad_norm})
+            steps.append({name: value.detach() for name, value in metrics.items()} | {"grad_norm": self.step(loss)})
         values = means(self.taken(steps)) | deviation | diagnosed | {"lr": lr, "lag": rollout.lag}
         return self.named(values) | batch_metrics(rollout, rows, batch)
 

@@ -122,14 +122,14 @@ class FromRollouts(HeadSettings, Algorithm):
         loss.backward()
         return [parameter.grad for parameter in self.agent.parameters()]
 
-    def step(self, loss: Tensor, gradients: list[Tensor | None]) -> Tensor:
+    def step(self, loss: Tensor, gradients: list[Tensor | None] | None = None) -> Tensor:
         """Take one gradient step, clipped by global norm, if loss and gradient are finite. Returns the norm before
         clipping. Every process takes the same step: `loss` is the mean over the rows of all.
 
-        gradients: of the loss, as `gradients` returned them
+        gradients: of the loss, as `gradients` returned them; None: they are taken here
         """
         parameters = list(self.agent.parameters())
-        for parameter, gradient in zip(parameters, gradients, strict=True):
+        for parameter, gradient in zip(parameters, gradients or self.gradients(loss), strict=True):
             parameter.grad = gradient
         sum_gradients(parameters)
         limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
