@@ -128,10 +128,11 @@ def choose_device(name: str) -> torch.device:
 def _require_compiler(settings: Settings, device: torch.device) -> None:
     """Raise UserError if networks cannot be compiled as the settings ask, on this device."""
     where = f"compile={settings.compile}"
-    if settings.precision == "bf16":
-        what = "neither compiled code nor graphs are known to round the products of precision=bf16 as they should"
-        raise UserError(f"{where}: {what}; expected one of the two; e.g. compile=off")
     graphs = settings.compile == "graphs"
+    if settings.precision == "bf16":
+        what = "no graph was tried with" if graphs else "compiled code only emulates the products of"
+        what += " precision=bf16"
+        raise UserError(f"{where}: {what}; expected one of the two; e.g. compile=off")
     if graphs and device.type != "cuda":
         raise NotHere(
             f"{where}: CUDA graphs need a GPU, and this run is on {device}; accepted: off, inductor; e.g. off"
