@@ -162,7 +162,7 @@ def check_ffm(H: int, m: int, c: int) -> None:
 
     def fused(x: Tensor, state: Tensor, W_in: Tensor, b_in: Tensor, W_mix: Tensor, b_mix: Tensor, a: Tensor, b: Tensor):
         gamma = torch.polar(a.clamp(max=-1e-8).exp()[:, None].expand(m, c), b.expand(m, c))
-        return ffm_unroll(x, W_in, b_in, gamma, W_mix, b_mix, state, start, "triton")
+        return ffm_unroll(F.linear(x, W_in, b_in), gamma, W_mix, b_mix, state, start, "triton")
 
     inputs = [x, state, *(memory.get_parameter(name).detach() for name in weights(*"abcdef"))]
     whole = lambda x, state, *parts: functional_call(memory, weights(*parts), (x, state, start))  # noqa: E731
@@ -170,7 +170,8 @@ def check_ffm(H: int, m: int, c: int) -> None:
     with torch.no_grad():
         layers = memory.project_in, memory.mix
         (W_in, b_in), (W_mix, b_mix) = ((layer.weight, layer.bias) for layer in layers)
-        found = ffm_step(x[:, 0], W_in, b_in, memory.gamma(), W_mix, b_mix, state, start[:, 0], "triton")
+        p = F.linear(x[:, 0], W_in, b_in)
+        found = ffm_step(p, memory.gamma(), W_mix, b_mix, state, start[:, 0], "triton")
         for ours, truth in zip(found, memory.step(x[:, 0], state, start[:, 0]), strict=True):
             torch.testing.assert_close(ours, truth, rtol=1e-9, atol=1e-9)
 

@@ -8,16 +8,22 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from rlmem.batching import unroll
+from rlmem.batching.unroll import Reader
 from rlmem.memory.base import Memory
 from rlmem.nets.compiled import compilable
 from rlmem.nets.encoder import InputEncoder
+from rlmem.nets.finite import FiniteInputs
 from rlmem.nets.graphs import recorded
 from rlmem.nets.running import name_leaf
+from rlmem.scan.matmul import as_many_rows
 from rlmem.types import Batch, Inputs, State
 
-ReadMemory = Callable[[Memory, Tensor, State, Tensor, int | None], Tensor]
-PassMemory = Callable[[Memory, Tensor, State, Tensor], tuple[Tensor, State]]
+ReadMemory = Callable[[Reader, Tensor, State, Tensor, int | None], Tensor]
+PassMemory = Callable[[Reader, Tensor, State, Tensor], tuple[Tensor, State]]
 StepMemory = Callable[[Memory, Tensor, State, Tensor], tuple[Tensor, State]]
+
+LEAST_SLOTS = 2
+"""Slots for each of few inputs from which on it is faster to encode all inputs than all slots."""
 
 
 class Trunk(nn.Module):
@@ -39,10 +45,11 @@ class Trunk(nn.Module):
             name_leaf(encoder, leaf)
         self.output_size = memory.output_size + encoder.shortcut_size
         self.stateless = not tree_leaves(memory.initial_state(1))
+        self.finite = encoder.finite_inputs() if isinstance(encoder, InputEncoder) else None
         # Functions, not methods, so that in a copy of the trunk they read the copy's memory.
         self.read_memory: ReadMemory = unroll
         self.step_memory: StepMemory = type(memory).step
-        self.pass_memory: PassMemory = type(memory).__call__
+        self.pass_memory: PassMemory = _call
 
     @property
     def leaves(self) -> list[str]:
@@ -54,7 +61,7 @@ class Trunk(nn.Module):
     def break_at_memory(self) -> None:
         """Keep `torch.compile` from looking into a memory that it cannot fuse."""
         if not self.memory.fusible:
-            functions = unroll, type(self.memory).__call__, type(self.memory).step
+            functions = unroll, _call, type(self.memory).step
             self.read_memory, self.pass_memory, self.step_memory = map(torch.compiler.disable, functions)
 
     def initial_state(self, batch_size: int) -> State:
@@ -78,10 +85,9 @@ class Trunk(nn.Module):
             state = self.initial_state(batch.shape[0])
         if batch.prefix is not None:
             with torch.no_grad():
-                x = self.encoder(*self._own(batch.prefix))
-                _, state = self.pass_memory(self.memory, x, state, batch.prefix.start)
+                _, state = self.pass_memory(*self._reading(self._own(batch.prefix)), state, batch.prefix.start)
         inputs = self._own(batch.inputs)
-        y = self.read_memory(self.memory, self.encoder(*inputs), state, batch.start, batch.detach_every)
+        y = self.read_memory(*self._reading(inputs), state, batch.start, batch.detach_every)
         return self._beside(y, inputs)
 
     def read_successors(self, batch: Batch) -> Tensor:
@@ -92,8 +98,36 @@ class Trunk(nn.Module):
         Slot 0 holds zeros.
         """
         inputs = self._own(batch.inputs.map(lambda field: field[:, 1:]))
-        y, _ = self.memory(self.encoder(*inputs), self.initial_state(batch.shape[0]), batch.start[:, :-1])
+        reader, x = self._reading(inputs)
+        y, _ = reader(x, self.initial_state(batch.shape[0]), batch.start[:, :-1])
         return nn.functional.pad(self._beside(y, inputs), (0, 0, 1, 0))
+
+    def _reading(self, inputs: Inputs) -> tuple[Reader, Tensor]:
+        """What reads rows [B, T], and the numbers [B, T, ...] of every slot that it reads.
+
+        Where inputs are few, each of them is encoded once for all slots that have it, and with it goes what the memory
+        computes from a slot by itself. That changes no bit of the numbers; gradients are summed in another order.
+        """
+        if (finite := self._repeated(inputs)) is None:
+            return self.memory, self.encoder(*inputs)
+        with as_many_rows():
+            rows = self.encoder(*finite.all())
+            projected = self.memory.project_slots(rows)
+        number = finite.number(inputs)
+        if projected is None:
+            return self.memory, nn.functional.embedding(number, rows)
+        return self.memory.read_projected, nn.functional.embedding(number, projected)
+
+    def _repeated(self, inputs: Inputs) -> FiniteInputs | None:
+        """All inputs, if it is faster to encode them than every slot; None where hooks wait for the slots, or on a GPU.
+
+        There, the gradient's sums would have another order in every run.
+        """
+        if self.finite is None or torch.compiler.is_compiling() or not inputs.start.is_cpu:
+            return None
+        few = self.finite.count * LEAST_SLOTS <= inputs.start.numel()
+        heard = few and any(module._forward_hooks or module._forward_pre_hooks for module in self.modules())
+        return self.finite if few and not heard else None
 
     def _own(self, inputs: Inputs) -> Inputs:
         """The inputs with the observation that the encoder reads."""
@@ -101,6 +135,10 @@ class Trunk(nn.Module):
 
     def _beside(self, y: Tensor, inputs: Inputs) -> Tensor:
         return torch.cat([y, self.encoder.shortcut(inputs.obs)], -1) if self.encoder.shortcut_size else y
+
+
+def _call(reader: Reader, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+    return reader(x, state, start)
 
 
 class Features:

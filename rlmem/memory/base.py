@@ -73,6 +73,18 @@ class Memory(nn.Module, ABC):
         y, state = self.forward(x[:, None], state, start[:, None])
         return y[:, 0], state
 
+    def project_slots(self, x: Tensor) -> Tensor | None:
+        """What `forward` computes first from each slot of x [n, D] by itself: [n, P]; None: it does nothing apart.
+
+        A memory that returns some has `forward(x, ...)` equal `read_projected(project_slots(x), ...)`, so that slots
+        with equal inputs can share it.
+        """
+        return None
+
+    def read_projected(self, p: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        """`forward` of rows of which p [B, T, P] has been computed by `project_slots`."""
+        raise NotImplementedError
+
     def redraw(self) -> None:
         """Change the seed of the memory's random draws, if it has any; called between rollouts, never within one.
 
@@ -268,13 +280,19 @@ class RecurrentCell(Memory):
         return self.cell(x, where_start(start, self.initial_state(x.shape[0]), state))
 
     def forward(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        return self.over_episodes(self.sequence, x, state, start)
+
+    def over_episodes(
+        self, sequence: Callable[..., tuple[Tensor, State]], x: Tensor, state: State, start: Tensor
+    ) -> tuple[Tensor, State]:
+        """`forward` by a function that reads packed episodes as `sequence` does."""
         B, T, _ = x.shape
         packing = Packing(start)
         initial = self.initial_state(len(packing.row))
         state0 = where_start(packing.fresh, initial, tree_map(lambda s: s[packing.row], state))
         places = packing.order, packing.inverse
         packed = PackedSequence(permuted(x.flatten(0, 1), *places), packing.batch_sizes)
-        y, final = self.sequence(packed, state0, packing.last_slot)
+        y, final = sequence(packed, state0, packing.last_slot)
         return permuted(y, *reversed(places)).view(B, T, -1), tree_map(lambda s: s[packing.last], final)
 
 

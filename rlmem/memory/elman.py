@@ -29,6 +29,9 @@ class Elman(TorchCell):
         h = torch.tanh(F.linear(x, W, b) + F.linear(state, U, c))
         return h, h
 
-    def states_on_cpu(self, x: Tensor, state: Tensor, sizes: Tensor) -> Tensor:
-        W, U, b, c = self.rnn.all_weights[0]
-        return SimpleSequence.apply(F.linear(x, W, b + c), state, U, sizes.tolist(), "tanh", None)
+    def project_slots(self, x: Tensor) -> Tensor:
+        W, _, b, c = self.rnn.all_weights[0]
+        return F.linear(x, W, b + c)
+
+    def states_of(self, p: Tensor, state: Tensor, sizes: Tensor) -> Tensor:
+        return SimpleSequence.apply(p, state, self.rnn.all_weights[0][1], sizes.tolist(), "tanh", None)

@@ -162,22 +162,29 @@ class FFM(LinearRecurrence):
         return self.pieces.map_out(self.mix(self.pieces.as_real(h)), skip, gate_out)
 
     def forward(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        if self.clip == "parameter":
-            self.a.data.clamp_(-LIMIT, -1e-8)
-        if self.form == "closed":
-            return self._closed(x, state, start)
-        if x.shape[1] > 1 and (engine := self._fusing(x)):
-            weights = (self.project_in.weight, self.project_in.bias, self.gamma(), self.mix.weight, self.mix.bias)
-            return ffm_unroll(x, *weights, state, start, engine, self.precision)
-        return super().forward(x, state, start)
+        if x.shape[1] > 1 and (p := self.project_slots(x)) is not None:
+            return self.read_projected(p, state, start)
+        self._clip()
+        return self._closed(x, state, start) if self.form == "closed" else super().forward(x, state, start)
+
+    def project_slots(self, x: Tensor) -> Tensor | None:
+        return self.project_in(x) if self.form == "scan" and self._fusing(x) else None
+
+    def read_projected(self, p: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        self._clip()
+        weights = self.gamma(), self.mix.weight, self.mix.bias
+        return ffm_unroll(p, *weights, state, start, self._fusing(p) or "native", self.precision)
 
     def step(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         engine = None if torch.is_grad_enabled() else self._fusing(x)
         if engine is None:
             return super().step(x, state, start)
-        gamma = derived("gamma", self.a, lambda a: self.gamma())
-        weights = (self.project_in.weight, self.project_in.bias, gamma, self.mix.weight, self.mix.bias)
-        return ffm_step(x, *weights, state, start, engine, self.precision)
+        weights = derived("gamma", self.a, lambda a: self.gamma()), self.mix.weight, self.mix.bias
+        return ffm_step(self.project_in(x), *weights, state, start, engine, self.precision)
+
+    def _clip(self) -> None:
+        if self.clip == "parameter":
+            self.a.data.clamp_(-LIMIT, -1e-8)
 
     def _closed(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         outputs = []

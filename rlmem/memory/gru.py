@@ -36,7 +36,10 @@ class GRU(TorchCell):
         h = n + z * (state - n)
         return h, h
 
-    def states_on_cpu(self, x: Tensor, state: Tensor, sizes: Tensor) -> Tensor | None:
+    def project_slots(self, x: Tensor) -> Tensor | None:
         W, U, b, c = self.rnn.all_weights[0]
-        tensors = self.projected(x, W, b), state, U, c
-        return cells.gru(*tensors, sizes) if native.takes(*tensors) else None
+        return self.projected(x, W, b) if native.takes(x, W, U, b, c) else None
+
+    def states_of(self, p: Tensor, state: Tensor, sizes: Tensor) -> Tensor:
+        _, U, _, c = self.rnn.all_weights[0]
+        return cells.gru(p, state, U, c, sizes)

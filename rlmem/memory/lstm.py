@@ -57,7 +57,9 @@ class LSTM(TorchCell):
         h = torch.sigmoid(o) * torch.tanh(c)
         return h, (h, c)
 
-    def states_on_cpu(self, x: Tensor, state: State, sizes: Tensor) -> State | None:
+    def project_slots(self, x: Tensor) -> Tensor | None:
         W, U, b, b_hidden = self.rnn.all_weights[0]
-        tensors = self.projected(x, W, b + b_hidden), *state, U
-        return cells.lstm(*tensors, sizes) if native.takes(*tensors) else None
+        return self.projected(x, W, b + b_hidden) if native.takes(x, W, U, b, b_hidden) else None
+
+    def states_of(self, p: Tensor, state: State, sizes: Tensor) -> State:
+        return cells.lstm(p, *state, self.rnn.all_weights[0][1], sizes)

@@ -9,7 +9,6 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from rlmem.memory.base import RecurrentCell, ZeroState
-from rlmem.scan import native
 from rlmem.scan.matmul import linear
 from rlmem.types import State
 
@@ -26,7 +25,7 @@ orthogonal_gates: the part of W and U of every gate is orthogonal; biases are ze
 
 
 class TorchCell(ZeroState, RecurrentCell):
-    """A cell whose weights are those of a torch module `rnn`: cuDNN on CUDA, `states_on_cpu` elsewhere.
+    """A cell whose weights are those of a torch module `rnn`: cuDNN on CUDA, `states_of` elsewhere.
 
     Torch's own packed kernels on the CPU take time quadratic in the number of slots. The output is h, which is the
     state or the first part of it.
@@ -44,31 +43,41 @@ class TorchCell(ZeroState, RecurrentCell):
         return linear(x, W, b, "float32" if x.is_cuda else self.precision)
 
     @abstractmethod
-    def states_on_cpu(self, x: Tensor, state: State, sizes: Tensor) -> State | None:
-        """The states after all S slots of packed episodes x [S, D], from their first states [E, H], by a fast way.
+    def project_slots(self, x: Tensor) -> Tensor | None:
+        """The input's part of the gates [n, P], with all biases that belong to it; None where no kernel reads it."""
 
+    @abstractmethod
+    def states_of(self, p: Tensor, state: State, sizes: Tensor) -> State:
+        """The states after all S slots of packed episodes p [S, P], from their first states [E, H], by a kernel.
+
+        p: of `project_slots`; it is overwritten
         sizes: [T], how many episodes take part in each step
-
-        Returns None where there is no fast way; the loop over `cell` then runs.
         """
+
+    def read_projected(self, p: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        return self.over_episodes(self._states, p, state, start)
+
+    def _states(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
+        states = self.states_of(packed.data, state, packed.batch_sizes)
+        return tree_leaves(states)[0], tree_map(lambda s: s[last], states)
 
     def stepped(self, x: Tensor, state: State) -> State | None:
         """The states after one slot, x [B, D], by the kernel that reads rows in training, so that not a bit differs.
 
         Returns None where there is no kernel, or where a gradient is recorded.
         """
-        if torch.is_grad_enabled() or not native.takes(x):
+        if torch.is_grad_enabled() or (p := self.project_slots(x)) is None:
             return None
-        return self.states_on_cpu(x, state, torch.tensor([len(x)], device="cpu"))
+        return self.states_of(p, state, torch.tensor([len(x)], device="cpu"))
 
     def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
         if packed.data.is_cuda:
             y, final = self.rnn(packed, tree_map(lambda s: s[None], state))
             return y.data, tree_map(lambda s: s[0], final)
-        states = self.states_on_cpu(packed.data, state, packed.batch_sizes)
-        if states is None:
+        p = self.project_slots(packed.data)
+        if p is None:
             return super().sequence(packed, state, last)
-        return tree_leaves(states)[0], tree_map(lambda s: s[last], states)
+        return self._states(packed._replace(data=p), state, last)
 
 
 @torch.no_grad()

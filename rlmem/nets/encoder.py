@@ -8,6 +8,7 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rlmem.nets.finite import FiniteInputs
 from rlmem.nets.layers import orthogonal
 from rlmem.nets.running import RunningNorm
 from rlmem.scan import Linear
@@ -96,6 +97,7 @@ class InputEncoder(nn.Module):
         normalise_obs: bool = False,
     ):
         super().__init__()
+        self.spaces = observation_space, action_space
         self.obs_features = Features(observation_space, normalise=normalise_obs)
         self.action_features = Features(action_space, unit=True)
         self.prev_action, self.prev_reward, self.start_flag = prev_action, prev_reward, start_flag
@@ -107,6 +109,13 @@ class InputEncoder(nn.Module):
     def reads_reward(self) -> bool:
         """Whether `forward` reads the previous reward."""
         return self.prev_reward
+
+    def finite_inputs(self) -> FiniteInputs | None:
+        """All inputs, in the place of which `forward` may be given each of them once; None: they are too many.
+
+        An encoder that overrides this promises that equal inputs have equal features, so that it draws nothing.
+        """
+        return None
 
     def shortcut(self, obs: Tensor) -> Tensor:
         """ReLU(W obs + b) [..., shortcut_size]; of width 0 where there is none."""
@@ -154,6 +163,10 @@ class Encoder(InputEncoder):
         self.features = orthogonal(Linear(self.obs_features.size + self.plain_size, hidden_size))
         self.hidden = orthogonal(Linear(hidden_size, hidden_size))
 
+    def finite_inputs(self) -> FiniteInputs | None:
+        observations, actions = self.spaces
+        return None if self.reads_reward else FiniteInputs.of(observations, actions if self.prev_action else None)
+
     def forward(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
         obs = self.obs_features(obs).to(self.features.weight.dtype)
         x = self.features(self.beside(obs, prev_action, prev_reward, start))
@@ -196,6 +209,10 @@ class Embeddings(InputEncoder):
     @property
     def reads_reward(self) -> bool:
         return self.reward is not None
+
+    def finite_inputs(self) -> FiniteInputs | None:
+        observations, actions = self.spaces
+        return None if self.reads_reward else FiniteInputs.of(observations, actions if self.action else None)
 
     def forward(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
         begins = start[..., None]

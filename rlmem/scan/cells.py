@@ -75,12 +75,14 @@ def slstm(
 
 
 def _check(wx: Tensor, widths: Sequence[int], sizes: Tensor, *first: Tensor) -> None:
-    """Raise ValueError unless rows and widths, those of gates and of states, fit: the kernels read them by address."""
+    """Raise ValueError unless types, rows and widths, those of gates and of states, fit: kernels read by address."""
     steps, (gates, H) = sizes.tolist(), widths
     rows, episodes = sum(steps), steps[0]
     if wx.shape != (rows, gates) or any(state.shape != (episodes, H) for state in first):
         found = f"{list(wx.shape)} and {[list(state.shape) for state in first]}"
         raise ValueError(f"expected inputs {[rows, gates]} and first states {[episodes, H]}, got {found}")
+    if any(state.dtype != wx.dtype for state in first):
+        raise ValueError(f"expected states of dtype {wx.dtype}, as the inputs have, got {[s.dtype for s in first]}")
 
 
 class _GRU(torch.autograd.Function):

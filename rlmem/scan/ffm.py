@@ -16,9 +16,7 @@ _SCANS = {"native": native, "triton": triton_scan}
 
 
 def ffm_unroll(
-    x: Tensor,
-    W_in: Tensor,
-    b_in: Tensor,
+    p: Tensor,
     gamma: Tensor,
     W_mix: Tensor,
     b_mix: Tensor,
@@ -27,25 +25,25 @@ def ffm_unroll(
     engine: Fusing = "native",
     precision: Precision = "float32",
 ) -> tuple[Tensor, Tensor]:
-    """y [B, T, H] and the final S [B, m, c], from x [B, T, D]. Raises ValueError for a state of another type or size.
+    """y [B, T, H] and the final S [B, m, c], from the projections p [B, T, 2 m + 2 H] of the inputs.
 
-    W_in, b_in: the projections value [m], skip [H], gate_in [m], gate_out [H], in that order
+    Raises ValueError for a state of another type or size.
+
+    p: value [m], skip [H], gate_in [m] and gate_out [H] of every slot, in that order
     gamma: [m, c] complex, constant over time
     W_mix: [H, 2 m c]
     b_mix: [H]
     state: [B, m, c] complex
     start: [B, T] bool
     """
-    B, T, _ = x.shape
+    B, T, _ = p.shape
     check_flags(start, B, T)
-    _check_state(x, state, gamma)
-    return _Unroll.apply(x, W_in, b_in, gamma, W_mix, b_mix, state, start, engine, precision)
+    _check_state(p, state, gamma)
+    return _Unroll.apply(p, gamma, W_mix, b_mix, state, start, engine, precision)
 
 
 def ffm_step(
-    x: Tensor,
-    W_in: Tensor,
-    b_in: Tensor,
+    p: Tensor,
     gamma: Tensor,
     W_mix: Tensor,
     b_mix: Tensor,
@@ -54,22 +52,21 @@ def ffm_step(
     engine: Fusing = "native",
     precision: Precision = "float32",
 ) -> tuple[Tensor, Tensor]:
-    """`ffm_unroll` of one slot, x [B, D] and start [B], recording no gradient: y [B, H] and the next S [B, m, c]."""
-    (m, c), H, B = gamma.shape, len(b_mix), len(x)
+    """`ffm_unroll` of one slot, p [B, 2 m + 2 H] and start [B], without a gradient: y [B, H] and S [B, m, c]."""
+    (m, c), H, B = gamma.shape, len(b_mix), len(p)
     check_flags(start[:, None], B, 1)
-    _check_state(x, state, gamma)
-    p = linear(x, W_in, b_in, precision)
+    _check_state(p, state, gamma)
     S, y = state.new_empty(state.shape), p.new_empty(B, H)
-    tensors = p, *(addressable(v) for v in (gamma, state, start)), S
+    tensors = addressable(p), *(addressable(v) for v in (gamma, state, start)), S
     _rows("ffm_step", tensors, engine, m, H, m * c, c)
     z = linear(torch.view_as_real(S).flatten(1), W_mix, b_mix, precision)
     _rows("ffm_out_forward", (p, z, y), engine, m, H, H)
     return y, S
 
 
-def _check_state(x: Tensor, state: Tensor, gamma: Tensor) -> None:
-    """Raise ValueError unless `state` [B, m, c] and `gamma` have x's precision: kernels read them by address."""
-    shape, kind = (len(x), *gamma.shape), x.dtype.to_complex()
+def _check_state(p: Tensor, state: Tensor, gamma: Tensor) -> None:
+    """Raise ValueError unless `state` [B, m, c] and `gamma` have p's precision: kernels read them by address."""
+    shape, kind = (len(p), *gamma.shape), p.dtype.to_complex()
     if state.shape != shape or {state.dtype, gamma.dtype} != {kind}:
         raise ValueError(f"state: expected {kind} {list(shape)}, got {state.dtype} {list(state.shape)}")
 
@@ -77,11 +74,10 @@ def _check_state(x: Tensor, state: Tensor, gamma: Tensor) -> None:
 class _Unroll(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx, x, W_in, b_in, gamma, W_mix, b_mix, state, start, engine: Fusing, precision: Precision
+        ctx, p, gamma, W_mix, b_mix, state, start, engine: Fusing, precision: Precision
     ) -> tuple[Tensor, Tensor]:
-        (B, T, D), (m, c), H = x.shape, gamma.shape, len(b_mix)
-        flat = x.reshape(B * T, D)
-        p = product(flat, W_in, b_in, precision)
+        (B, T, _), (m, c), H = p.shape, gamma.shape, len(b_mix)
+        p = addressable(p.flatten(0, 1))
         u, y = p.new_empty(B, T, m), p.new_empty(B, T, H)
         _rows("ffm_in_forward", (p, u), engine, m, H)
         decay, first = (addressable(v) for v in (gamma.flatten(), state.flatten(1)))
@@ -89,28 +85,25 @@ class _Unroll(torch.autograd.Function):
         h = _SCANS[engine].forward(decay, u if c > 1 else u.to(decay.dtype), first, start, False)
         z = product(_pairs(h), W_mix, b_mix, precision)
         _rows("ffm_out_forward", (p, z, y), engine, m, H)
-        ctx.save_for_backward(flat, W_in, p, decay, first, start, h, z, W_mix)
+        ctx.save_for_backward(p, decay, first, start, h, z, W_mix)
         ctx.sizes, ctx.engine, ctx.precision = (B, T, m, c, H), engine, precision
         return y, h[:, -1].view(B, m, c).clone()  # not a view, which would keep h
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_y: Tensor, grad_last: Tensor):
-        flat, W_in, p, decay, first, start, h, z, W_mix = ctx.saved_tensors
+        p, decay, first, start, h, z, W_mix = ctx.saved_tensors
         (B, T, m, c, H), engine, precision = ctx.sizes, ctx.engine, ctx.precision
         grad_z, grad_p = torch.empty_like(z), torch.empty_like(p)
         _rows("ffm_out_backward", (p, z, addressable(grad_y), grad_z, grad_p), engine, m, H)
         grad_h = torch.view_as_complex(product(grad_z, W_mix.t(), None, precision).view(B, T, m * c, 2))
         grad_h[:, -1] += grad_last.reshape(B, m * c)
-        needs_x, needs_gamma = ctx.needs_input_grad[0], ctx.needs_input_grad[3]
+        needs_gamma = ctx.needs_input_grad[1]
         grad_gamma, grad_u, grad_first = _SCANS[engine].backward(decay, h, first, start, grad_h, m, needs_gamma, False)
         _rows("ffm_in_backward", (p, grad_u.real.contiguous() if c == 1 else grad_u, grad_p), engine, m, H)
-        grad_x = product(grad_p, W_in.t(), None, precision).view(B, T, -1) if needs_x else None
         grad_gamma = None if grad_gamma is None else grad_gamma.view(m, c)
-        pairs = (grad_p, flat), (grad_z, _pairs(h))
-        grad_in, grad_mix = (gradient_of_weight(grad, read, precision) for grad, read in pairs)
-        grad_first = grad_first.view(B, m, c)
-        return grad_x, grad_in, grad_p.sum(0), grad_gamma, grad_mix, grad_z.sum(0), grad_first, None, None, None
+        grad_mix, grad_first = gradient_of_weight(grad_z, _pairs(h), precision), grad_first.view(B, m, c)
+        return grad_p.view(B, T, -1), grad_gamma, grad_mix, grad_z.sum(0), grad_first, None, None, None
 
 
 def _pairs(h: Tensor) -> Tensor:

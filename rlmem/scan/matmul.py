@@ -33,13 +33,18 @@ Kept = dict[tuple[str, int], tuple[Tensor, int, Any]]
 """What was derived and the identity of its weight -> the weight, its version, the value."""
 
 
-class _Constant(threading.local):
-    """What was derived in this thread while its weights are constant; None: they are not."""
+class _Thread(threading.local):
+    """What holds in this thread.
+
+    derived: what was derived while weights are constant; None: they are not
+    as_many_rows: see `as_many_rows`
+    """
 
     derived: Kept | None = None
+    as_many_rows = False
 
 
-_constant = _Constant()
+_thread = _Thread()
 Made = TypeVar("Made")
 
 
@@ -49,11 +54,21 @@ def constant_weights(kept: Kept | None = None) -> Iterator[None]:
 
     kept: what was derived before and is added to, for weights that stay constant from one `with` to the next
     """
-    before, _constant.derived = _constant.derived, {} if kept is None else kept
+    before, _thread.derived = _thread.derived, {} if kept is None else kept
     try:
         yield
     finally:
-        _constant.derived = before
+        _thread.derived = before
+
+
+@contextmanager
+def as_many_rows() -> Iterator[None]:
+    """Within, products of few rows are those of many, so that not a bit of a row depends on how many there are."""
+    before, _thread.as_many_rows = _thread.as_many_rows, True
+    try:
+        yield
+    finally:
+        _thread.as_many_rows = before
 
 
 def derived(what: str, W: Tensor, make: Callable[[Tensor], Made]) -> Made:
@@ -64,7 +79,7 @@ def derived(what: str, W: Tensor, make: Callable[[Tensor], Made]) -> Made:
     """
     # Compiled code and a graph run again, when weights have changed, and read this value.
     runs_again = torch.compiler.is_compiling() or Recording.current is not None
-    kept = None if runs_again else _constant.derived
+    kept = None if runs_again else _thread.derived
     if kept is None or torch.is_grad_enabled():
         return make(W)
     key = what, id(W)
@@ -90,7 +105,8 @@ def linear(x: Tensor, W: Tensor, b: Tensor | None = None, precision: Precision =
         return F.linear(bf16.rounded(x), bf16.rounded(W), b) if rounds else F.linear(x, W, b)
     if not torch.is_grad_enabled():
         return product(x, W, b, precision)
-    if _rounds(x, W, precision) or (x.numel() * len(W) > LITTLE and _is_native(x, W, b)):
+    many = _thread.as_many_rows or x.numel() * len(W) > LITTLE
+    if _rounds(x, W, precision) or (many and _is_native(x, W, b)):
         y: Tensor = _Linear.apply(x.flatten(0, -2) if x.dim() > 1 else x[None], W, b, precision)
         return y.view(*x.shape[:-1], len(W))
     return F.linear(x, W, b)
@@ -98,7 +114,7 @@ def linear(x: Tensor, W: Tensor, b: Tensor | None = None, precision: Precision =
 
 def product(x: Tensor, W: Tensor, b: Tensor | None = None, precision: Precision = "float32") -> Tensor:
     """`linear`, recording no gradient."""
-    constant = _constant.derived is not None and isinstance(W, nn.Parameter)
+    constant = _thread.derived is not None and isinstance(W, nn.Parameter)
     rounds = _rounds(x, W, precision)
     if not (rounds or _is_native(x, W, b, constant)):
         return F.linear(x, W, b)
@@ -149,4 +165,4 @@ def _is_native(x: Tensor, W: Tensor, b: Tensor | None, constant: bool = False) -
         return False
     if x.dim() == 0 or W.dim() != 2 or x.shape[-1] != W.shape[1] or (b is not None and b.shape != W.shape[:1]):
         return False
-    return constant or x.numel() > FEW * x.shape[-1]
+    return constant or _thread.as_many_rows or x.numel() > FEW * x.shape[-1]

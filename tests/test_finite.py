@@ -1,0 +1,101 @@
+"""Inputs of which there are few, encoded once for all slots that have them, beside the encoding of every slot."""
+
+import pytest
+import torch
+from gymnasium import spaces
+from helpers import make_memory
+
+from rlmem.agents.trunk import Trunk
+from rlmem.nets.encoder import Embeddings, Encoder
+from rlmem.nets.finite import FiniteInputs
+from rlmem.types import Batch, Inputs
+
+CARDS, PAIRS = spaces.Discrete(4, start=2), spaces.MultiDiscrete([3, 2], start=[5, 1])
+SUITS, MOVES = spaces.Discrete(3), spaces.MultiDiscrete([2, 2])
+
+
+def some(observations, actions, B=6, T=40, seed=0):
+    """Rows of slots with random inputs."""
+    draw = torch.Generator().manual_seed(seed)
+
+    def of(space, first):
+        sizes = torch.as_tensor(space.n if isinstance(space, spaces.Discrete) else space.nvec)
+        shape = (B, T, *sizes.shape)
+        return (torch.rand(shape, generator=draw) * sizes).long() + torch.as_tensor(first)
+
+    start = torch.rand(B, T, generator=draw) < 0.1
+    return Inputs(of(observations, observations.start), of(actions, 0), torch.zeros(B, T), start)
+
+
+@pytest.mark.parametrize("observations", [CARDS, PAIRS])
+@pytest.mark.parametrize("actions", [SUITS, MOVES, None])
+def test_inputs_have_their_numbers(observations, actions):
+    finite = FiniteInputs.of(observations, actions)
+    everything = finite.all()
+    assert finite.number(everything).tolist() == list(range(finite.count))
+    inputs = some(observations, actions or SUITS)
+    found = everything.map(lambda field: field[finite.number(inputs)])
+    assert torch.equal(found.obs, inputs.obs) and torch.equal(found.start, inputs.start)
+    if actions is not None:
+        assert torch.equal(found.prev_action[~inputs.start], inputs.prev_action[~inputs.start])
+
+
+def test_what_has_too_many_inputs_is_encoded_slot_by_slot():
+    box = spaces.Box(-1, 1, (3,))
+    for observations, actions in (
+        (box, SUITS),
+        (CARDS, box),
+        (spaces.Discrete(5000), None),
+        (CARDS, spaces.Discrete(2000)),
+    ):
+        assert FiniteInputs.of(observations, actions) is None
+    assert Encoder(CARDS, SUITS, prev_reward=True).finite_inputs() is None
+    assert Encoder(CARDS, box, prev_action=False).finite_inputs().count == 8
+    assert Embeddings(CARDS, SUITS).finite_inputs() is None  # reads rewards
+    assert Embeddings(CARDS, SUITS, reward_size=0).finite_inputs().count == 16
+
+
+def rows(inputs, **more):
+    """A batch of which the inputs alone are read."""
+    nothing = torch.zeros_like(inputs.start)
+    return Batch(*inputs, nothing, inputs.prev_reward, nothing, ~nothing, None, **more)
+
+
+ENCODERS = {
+    "mlp": lambda: Encoder(PAIRS, MOVES, 16, shortcut_size=3),
+    "embeddings": lambda: Embeddings(PAIRS, MOVES, 9, 7, reward_size=0, start_flag=True),
+    "no action": lambda: Encoder(PAIRS, MOVES, 16, prev_action=False),
+}
+
+
+@pytest.mark.parametrize("memory", ["ffm", "gru", "lstm", "elman", "lru"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_few_inputs_are_read_as_every_slot_is(memory, dtype, encoder):
+    torch.manual_seed(0)
+    built = ENCODERS[encoder]()
+    trunk = Trunk(built, make_memory(memory, built.output_size, dtype, hidden_size=12)).to(dtype)
+    inputs, prefix = some(PAIRS, MOVES), some(PAIRS, MOVES, T=25, seed=1)
+    weights = [p for p in trunk.parameters() if p.requires_grad]
+    finite = trunk.finite
+    for change in ({}, {"detach_every": 7}, {"prefix": prefix}):
+        batch = rows(inputs, **change)
+        found = []
+        for trunk.finite in (finite, None):
+            y = trunk.read(batch, None)
+            found.append([y, *torch.autograd.grad(y.square().sum(), weights, allow_unused=True)])
+        (y, *gradients), (truth, *true) = found
+        assert torch.equal(y, truth) or dtype == torch.float64 or memory in ("elman", "lru")
+        bound = 1e-4 if dtype == torch.float32 else 1e-11
+        for ours, other in zip([y, *gradients], [truth, *true], strict=True):
+            if other is not None:
+                assert (ours - other).abs().max() <= bound * max(1, other.abs().max())
+
+
+def test_hooks_see_every_slot():
+    encoder, seen = Encoder(CARDS, SUITS, 16), []
+    trunk = Trunk(encoder, make_memory("gru", 16, hidden_size=12))
+    assert trunk.finite is not None
+    with encoder.register_forward_hook(lambda module, args, x: seen.append(x.shape)):
+        trunk.read(rows(some(CARDS, SUITS)), None)
+    assert seen == [(6, 40, 16)]
