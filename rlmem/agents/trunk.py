@@ -15,7 +15,7 @@ from rlmem.nets.encoder import InputEncoder
 from rlmem.nets.finite import FiniteInputs
 from rlmem.nets.graphs import recorded
 from rlmem.nets.running import name_leaf
-from rlmem.scan.matmul import as_many_rows
+from rlmem.scan.matmul import as_many_rows, derived, derives_once
 from rlmem.types import Batch, Inputs, State
 
 ReadMemory = Callable[[Reader, Tensor, State, Tensor, int | None], Tensor]
@@ -24,6 +24,8 @@ StepMemory = Callable[[Memory, Tensor, State, Tensor], tuple[Tensor, State]]
 
 LEAST_SLOTS = 2
 """Slots for each of few inputs from which on it is faster to encode all inputs than all slots."""
+MOST_KEPT = 1024
+"""Inputs up to which that is so for acting, where weights stay the same for a rollout."""
 
 
 class Trunk(nn.Module):
@@ -71,7 +73,9 @@ class Trunk(nn.Module):
     def step(self, inputs: Inputs, state: State) -> tuple[Tensor, State]:
         """Features [N, F] of one slot and the next memory state."""
         inputs = self._own(inputs)
-        y, state = self.step_memory(self.memory, self.encoder(*inputs), state, inputs.start)
+        x, projected = self._slots(inputs)
+        step = type(self.memory).step_projected if projected else self.step_memory
+        y, state = step(self.memory, x, state, inputs.start)
         return self._beside(y, inputs), state
 
     @compilable
@@ -85,9 +89,11 @@ class Trunk(nn.Module):
             state = self.initial_state(batch.shape[0])
         if batch.prefix is not None:
             with torch.no_grad():
-                _, state = self.pass_memory(*self._reading(self._own(batch.prefix)), state, batch.prefix.start)
+                reader, x = self._reading(self._own(batch.prefix))
+                _, state = self.pass_memory(reader, x, state, batch.prefix.start)
         inputs = self._own(batch.inputs)
-        y = self.read_memory(*self._reading(inputs), state, batch.start, batch.detach_every)
+        reader, x = self._reading(inputs)
+        y = self.read_memory(reader, x, state, batch.start, batch.detach_every)
         return self._beside(y, inputs)
 
     def read_successors(self, batch: Batch) -> Tensor:
@@ -103,31 +109,37 @@ class Trunk(nn.Module):
         return nn.functional.pad(self._beside(y, inputs), (0, 0, 1, 0))
 
     def _reading(self, inputs: Inputs) -> tuple[Reader, Tensor]:
-        """What reads rows [B, T], and the numbers [B, T, ...] of every slot that it reads.
+        """What reads rows, and what it reads of every slot [B, T, ...]."""
+        x, projected = self._slots(inputs)
+        return (self.memory.read_projected if projected else self.memory), x
 
-        Where inputs are few, each of them is encoded once for all slots that have it, and with it goes what the memory
-        computes from a slot by itself. That changes no bit of the numbers; gradients are summed in another order.
+    def _slots(self, inputs: Inputs) -> tuple[Tensor, bool]:
+        """What the memory reads of every slot, and whether this is what it would compute first, of each by itself.
+
+        Where inputs are few, each of them is encoded and projected once for all slots that have it. That changes no bit
+        of what is read; gradients are summed in another order.
         """
-        if (finite := self._repeated(inputs)) is None:
-            return self.memory, self.encoder(*inputs)
-        with as_many_rows():
-            rows = self.encoder(*finite.all())
-            projected = self.memory.project_slots(rows)
-        number = finite.number(inputs)
-        if projected is None:
-            return self.memory, nn.functional.embedding(number, rows)
-        return self.memory.read_projected, nn.functional.embedding(number, projected)
+        if not self._repeats(inputs):
+            return self.encoder(*inputs), False
+        finite = cast(FiniteInputs, self.finite)
 
-    def _repeated(self, inputs: Inputs) -> FiniteInputs | None:
-        """All inputs, if it is faster to encode them than every slot; None where hooks wait for the slots, or on a GPU.
+        def table(weight: Tensor) -> tuple[Tensor, bool]:
+            with as_many_rows():
+                x = self.encoder(*finite.all())
+                p = self.memory.project_slots(x)
+            return (x, False) if p is None else (p, True)
 
-        There, the gradient's sums would have another order in every run.
+        rows, projected = derived("all inputs", next(self.parameters()), table)
+        return nn.functional.embedding(finite.number(inputs), rows), projected
+
+    def _repeats(self, inputs: Inputs) -> bool:
+        """Whether it is faster to encode all inputs than every slot. On a GPU, the gradient's sums would have another
+        order in every run; and hooks of the modules wait for the slots.
         """
         if self.finite is None or torch.compiler.is_compiling() or not inputs.start.is_cpu:
-            return None
-        few = self.finite.count * LEAST_SLOTS <= inputs.start.numel()
-        heard = few and any(module._forward_hooks or module._forward_pre_hooks for module in self.modules())
-        return self.finite if few and not heard else None
+            return False
+        few = self.finite.count <= (MOST_KEPT if derives_once() else inputs.start.numel() // LEAST_SLOTS)
+        return few and not any(module._forward_hooks or module._forward_pre_hooks for module in self.modules())
 
     def _own(self, inputs: Inputs) -> Inputs:
         """The inputs with the observation that the encoder reads."""

@@ -85,6 +85,11 @@ class Memory(nn.Module, ABC):
         """`forward` of rows of which p [B, T, P] has been computed by `project_slots`."""
         raise NotImplementedError
 
+    def step_projected(self, p: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        """`step` of one slot of which p [B, P] has been computed by `project_slots`; no gradient is recorded."""
+        y, state = self.read_projected(p[:, None], state, start[:, None])
+        return y[:, 0], state
+
     def redraw(self) -> None:
         """Change the seed of the memory's random draws, if it has any; called between rollouts, never within one.
 

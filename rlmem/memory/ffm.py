@@ -176,11 +176,13 @@ class FFM(LinearRecurrence):
         return ffm_unroll(p, *weights, state, start, self._fusing(p) or "native", self.precision)
 
     def step(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        engine = None if torch.is_grad_enabled() else self._fusing(x)
-        if engine is None:
+        if torch.is_grad_enabled() or not self._fusing(x):
             return super().step(x, state, start)
+        return self.step_projected(self.project_in(x), state, start)
+
+    def step_projected(self, p: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         weights = derived("gamma", self.a, lambda a: self.gamma()), self.mix.weight, self.mix.bias
-        return ffm_step(self.project_in(x), *weights, state, start, engine, self.precision)
+        return ffm_step(p, *weights, state, start, self._fusing(p) or "native", self.precision)
 
     def _clip(self) -> None:
         if self.clip == "parameter":

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from rlmem.memory.base import RecurrentCell, ZeroState
 from rlmem.scan.matmul import linear
-from rlmem.types import State
+from rlmem.types import State, where_start
 
 Init = Literal["torch", "orthogonal", "orthogonal_gates"]
 """First weights of recurrent cells, as frameworks and published code have them.
@@ -68,7 +68,14 @@ class TorchCell(ZeroState, RecurrentCell):
         """
         if torch.is_grad_enabled() or (p := self.project_slots(x)) is None:
             return None
-        return self.states_of(p, state, torch.tensor([len(x)], device="cpu"))
+        return self._stepped(p, state)
+
+    def step_projected(self, p: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        states = self._stepped(p, where_start(start, self.initial_state(len(p)), state))
+        return tree_leaves(states)[0], states
+
+    def _stepped(self, p: Tensor, state: State) -> State:
+        return self.states_of(p, state, torch.tensor([len(p)], device="cpu"))
 
     def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
         if packed.data.is_cuda:

@@ -22,7 +22,7 @@ class Elements(nn.Module):
     """
 
     values: Tensor
-    first: Tensor
+    least: Tensor
     last: Tensor
     weight: Tensor
 
@@ -33,15 +33,18 @@ class Elements(nn.Module):
         values = np.stack(np.unravel_index(np.arange(prod(sizes)), sizes), -1) + first
         weight = np.append(np.cumprod(sizes[:0:-1])[::-1], 1)
         self.single = isinstance(space, spaces.Discrete)
-        tables = {"values": values, "first": first, "last": sizes - 1, "weight": weight}
+        self.sizes, self.first = sizes.tolist(), first.tolist()
+        tables = {"values": values, "least": first, "last": sizes - 1, "weight": weight}
         for name, table in tables.items():
             tensor = torch.as_tensor(np.ascontiguousarray(table), dtype=torch.long)
             self.register_buffer(name, tensor[..., 0] if self.single else tensor, persistent=False)
 
     def number(self, x: Tensor) -> Tensor:
         """Which element each of x [..., *shape] is: [...]; for what is outside the space, as padding may be, any."""
-        place = (x - self.first).clamp(torch.zeros_like(self.last), self.last)
-        return place if self.single else (place * self.weight).sum(-1)
+        if self.single:
+            return (x - self.first[0]).clamp(0, self.sizes[0] - 1)
+        place = (x - self.least).clamp(torch.zeros_like(self.last), self.last)
+        return (place * self.weight).sum(-1)
 
 
 class FiniteInputs(nn.Module):

@@ -71,16 +71,21 @@ def as_many_rows() -> Iterator[None]:
         _thread.as_many_rows = before
 
 
+def derives_once() -> bool:
+    """Whether what is `derived` here is kept: where weights are constant and no gradient is recorded."""
+    # Compiled code and a graph run again, when weights have changed, and read this value.
+    runs_again = torch.compiler.is_compiling() or Recording.current is not None
+    return _thread.derived is not None and not runs_again and not torch.is_grad_enabled()
+
+
 def derived(what: str, W: Tensor, make: Callable[[Tensor], Made]) -> Made:
     """The value of `make(W)`, which is kept where weights are constant and no gradient is recorded.
 
     what: the name of the value; `make` must be the same function of the same weights wherever it is used
     W: a weight; if it has changed in place nevertheless, the value is computed anew
     """
-    # Compiled code and a graph run again, when weights have changed, and read this value.
-    runs_again = torch.compiler.is_compiling() or Recording.current is not None
-    kept = None if runs_again else _thread.derived
-    if kept is None or torch.is_grad_enabled():
+    kept = _thread.derived if derives_once() else None
+    if kept is None:
         return make(W)
     key = what, id(W)
     if key not in kept or kept[key][0] is not W or kept[key][1] != W._version:
