@@ -6,8 +6,10 @@ from gymnasium import spaces
 from helpers import make_memory
 
 from rlmem.agents.trunk import Trunk
+from rlmem.memory.gru import GRU
 from rlmem.nets.encoder import Embeddings, Encoder
 from rlmem.nets.finite import FiniteInputs
+from rlmem.scan.matmul import constant_weights
 from rlmem.types import Batch, Inputs
 
 CARDS, PAIRS = spaces.Discrete(4, start=2), spaces.MultiDiscrete([3, 2], start=[5, 1])
@@ -99,3 +101,57 @@ def test_hooks_see_every_slot():
     with encoder.register_forward_hook(lambda module, args, x: seen.append(x.shape)):
         trunk.read(rows(some(CARDS, SUITS)), None)
     assert seen == [(6, 40, 16)]
+
+
+class Doubled(GRU):
+    """A user's memory, which reads otherwise than the class that it comes from."""
+
+    def forward(self, x, state, start):
+        return super().forward(2 * x, state, start)
+
+    def step(self, x, state, start):
+        return super().step(2 * x, state, start)
+
+
+class Dropped(Encoder):
+    """A user's encoder, which draws for every slot."""
+
+    def forward(self, *inputs):
+        return torch.nn.functional.dropout(super().forward(*inputs), 0.5)
+
+
+def test_subclasses_read_every_slot_unless_they_say_otherwise():
+    assert Trunk(Dropped(CARDS, SUITS, 16), GRU(16, 12)).finite is None
+    inputs, encoder, memory = some(CARDS, SUITS), Encoder(CARDS, SUITS, 16), Doubled(16, 12)
+    trunk = Trunk(encoder, memory)
+    y = memory(encoder(*inputs), memory.initial_state(6), inputs.start)[0]
+    with torch.no_grad(), constant_weights():
+        stepped, _ = trunk.step(inputs.map(lambda field: field[:, 0]), memory.initial_state(6))
+    torch.testing.assert_close(trunk.read(rows(inputs), None), y)
+    torch.testing.assert_close(stepped, y[:, 0])
+
+
+@pytest.mark.parametrize("memory", ["ffm", "gru", "lstm", "elman", "lru"])
+def test_acting_reads_from_the_table_what_it_reads_without(memory):
+    torch.manual_seed(0)
+    encoder = ENCODERS["mlp"]()
+    trunk, inputs = Trunk(encoder, make_memory(memory, 16, hidden_size=12)), some(PAIRS, MOVES)
+    finite, found = trunk.finite, []
+    for trunk.finite in (finite, None):
+        with torch.no_grad(), constant_weights():
+            state, outputs = trunk.initial_state(6), []
+            for t in range(20):
+                y, state = trunk.step(inputs.map(lambda field, t=t: field[:, t]), state)
+                outputs.append(y)
+        found.append(torch.stack(outputs))
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-6)
+    with torch.no_grad(), constant_weights():  # weights that change nevertheless
+        trunk.finite = finite
+        before, _ = trunk.step(inputs.map(lambda field: field[:, 0]), trunk.initial_state(6))
+        for parameter in trunk.parameters():
+            parameter.mul_(2)
+        after, _ = trunk.step(inputs.map(lambda field: field[:, 0]), trunk.initial_state(6))
+        trunk.finite = None
+        truth, _ = trunk.step(inputs.map(lambda field: field[:, 0]), trunk.initial_state(6))
+    assert not torch.allclose(before, after)
+    torch.testing.assert_close(after, truth, rtol=1e-5, atol=1e-6)

@@ -47,7 +47,9 @@ class Trunk(nn.Module):
             name_leaf(encoder, leaf)
         self.output_size = memory.output_size + encoder.shortcut_size
         self.stateless = not tree_leaves(memory.initial_state(1))
-        self.finite = encoder.finite_inputs() if isinstance(encoder, InputEncoder) else None
+        # What a class promises, its subclasses have to promise anew: they may read otherwise.
+        self.finite = encoder.finite_inputs() if "finite_inputs" in vars(type(encoder)) else None
+        self.projects = "project_slots" in vars(type(memory))
         # Functions, not methods, so that in a copy of the trunk they read the copy's memory.
         self.read_memory: ReadMemory = unroll
         self.step_memory: StepMemory = type(memory).step
@@ -126,7 +128,7 @@ class Trunk(nn.Module):
         def table(weight: Tensor) -> tuple[Tensor, bool]:
             with as_many_rows():
                 x = self.encoder(*finite.all())
-                p = self.memory.project_slots(x)
+                p = self.memory.project_slots(x) if self.projects else None
             return (x, False) if p is None else (p, True)
 
         rows, projected = derived("all inputs", next(self.parameters()), table)

@@ -76,8 +76,8 @@ class Memory(nn.Module, ABC):
     def project_slots(self, x: Tensor) -> Tensor | None:
         """What `forward` computes first from each slot of x [n, D] by itself: [n, P]; None: it does nothing apart.
 
-        A memory that returns some has `forward(x, ...)` equal `read_projected(project_slots(x), ...)`, so that slots
-        with equal inputs can share it.
+        A class that overrides this has `forward(x, ...)` equal `read_projected(project_slots(x), ...)`, so that slots
+        with equal inputs can share it; subclasses that do not override it again are given x.
         """
         return None
 

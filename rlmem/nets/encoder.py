@@ -113,7 +113,8 @@ class InputEncoder(nn.Module):
     def finite_inputs(self) -> FiniteInputs | None:
         """All inputs, in the place of which `forward` may be given each of them once; None: they are too many.
 
-        An encoder that overrides this promises that equal inputs have equal features, so that it draws nothing.
+        A class that overrides this promises that equal inputs have equal features, so that it draws nothing; subclasses
+        that do not override it again are given every slot.
         """
         return None
 
