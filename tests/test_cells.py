@@ -117,7 +117,7 @@ def test_states_of_another_type_never_reach_the_kernel(cell):
     memory = cell(4, 5)
     x, start = random_stream(3, 20, 4, 0.0)
     wide = tree_map(lambda s: s.double(), memory.initial_state(3))
-    with pytest.raises(ValueError, match="dtype"):
+    with pytest.raises(RuntimeError, match="dtype"):
         memory(x.float(), wide, start)
     with torch.autocast("cpu"):
         y, _ = memory(x.float(), memory.initial_state(3), start)

@@ -12,10 +12,10 @@ from rlmem.batching.unroll import Reader
 from rlmem.memory.base import Memory
 from rlmem.nets.compiled import compilable
 from rlmem.nets.encoder import InputEncoder
-from rlmem.nets.finite import FiniteInputs
+from rlmem.nets.few_inputs import FewInputs
 from rlmem.nets.graphs import recorded
 from rlmem.nets.running import name_leaf
-from rlmem.scan.matmul import as_many_rows, derived, derives_once
+from rlmem.scan.matmul import derived, derives_once, rows_alike
 from rlmem.types import Batch, Inputs, State
 
 ReadMemory = Callable[[Reader, Tensor, State, Tensor, int | None], Tensor]
@@ -23,9 +23,9 @@ PassMemory = Callable[[Reader, Tensor, State, Tensor], tuple[Tensor, State]]
 StepMemory = Callable[[Memory, Tensor, State, Tensor], tuple[Tensor, State]]
 
 LEAST_SLOTS = 2
-"""Slots for each of few inputs from which on it is faster to encode all inputs than all slots."""
-MOST_KEPT = 1024
-"""Inputs up to which that is so for acting, where weights stay the same for a rollout."""
+"""With at least this many slots for each possible input, encoding all inputs is faster than encoding all slots."""
+MOST_KEPT = 128
+"""Up to this many inputs, acting encodes all of them, as weights stay the same for a rollout."""
 
 
 class Trunk(nn.Module):
@@ -48,7 +48,7 @@ class Trunk(nn.Module):
         self.output_size = memory.output_size + encoder.shortcut_size
         self.stateless = not tree_leaves(memory.initial_state(1))
         # What a class promises, its subclasses have to promise anew: they may read otherwise.
-        self.finite = encoder.finite_inputs() if "finite_inputs" in vars(type(encoder)) else None
+        self.few_inputs = encoder.few_inputs() if "few_inputs" in vars(type(encoder)) else None
         self.projects = "project_slots" in vars(type(memory))
         # Functions, not methods, so that in a copy of the trunk they read the copy's memory.
         self.read_memory: ReadMemory = unroll
@@ -75,7 +75,7 @@ class Trunk(nn.Module):
     def step(self, inputs: Inputs, state: State) -> tuple[Tensor, State]:
         """Features [N, F] of one slot and the next memory state."""
         inputs = self._own(inputs)
-        x, projected = self._slots(inputs)
+        x, projected = self._slots(inputs, project=not torch.is_grad_enabled())
         step = type(self.memory).step_projected if projected else self.step_memory
         y, state = step(self.memory, x, state, inputs.start)
         return self._beside(y, inputs), state
@@ -115,33 +115,47 @@ class Trunk(nn.Module):
         x, projected = self._slots(inputs)
         return (self.memory.read_projected if projected else self.memory), x
 
-    def _slots(self, inputs: Inputs) -> tuple[Tensor, bool]:
-        """What the memory reads of every slot, and whether this is what it would compute first, of each by itself.
+    def _slots(self, inputs: Inputs, project: bool = True) -> tuple[Tensor, bool]:
+        """The input of the memory for every slot, and whether it is that of its `..._projected` methods.
 
-        Where inputs are few, each of them is encoded and projected once for all slots that have it. That changes no bit
-        of what is read; gradients are summed in another order.
+        Where few inputs are possible, each of them is encoded and projected once for all slots that have it. FFM, GRU
+        and LSTM then read the same to the bit; gradients are summed in another order.
+
+        project: whether it may be that of these methods
         """
-        if not self._repeats(inputs):
+        if (versions := self._repeats(inputs)) is None:
             return self.encoder(*inputs), False
-        finite = cast(FiniteInputs, self.finite)
+        few = cast(FewInputs, self.few_inputs)
 
         def table(weight: Tensor) -> tuple[Tensor, bool]:
-            with as_many_rows():
-                x = self.encoder(*finite.all())
-                p = self.memory.project_slots(x) if self.projects else None
+            with rows_alike():
+                x = self.encoder(*few.all())
+                p = self.memory.project_slots(x) if self.projects and project else None
             return (x, False) if p is None else (p, True)
 
-        rows, projected = derived("all inputs", next(self.parameters()), table)
-        return nn.functional.embedding(finite.number(inputs), rows), projected
+        rows, projected = derived(f"all inputs of {id(self)} at {versions}", next(self.parameters()), table)
+        return nn.functional.embedding(few.number(inputs), rows), projected
 
-    def _repeats(self, inputs: Inputs) -> bool:
-        """Whether it is faster to encode all inputs than every slot. On a GPU, the gradient's sums would have another
-        order in every run; and hooks of the modules wait for the slots.
+    def _repeats(self, inputs: Inputs) -> int | None:
+        """The sum of all weights' versions if it is faster to encode all inputs than every slot; None: it is not.
+
+        On a GPU, the gradient's sums would have another order in every run; and hooks of modules wait for the slots.
         """
-        if self.finite is None or torch.compiler.is_compiling() or not inputs.start.is_cpu:
-            return False
-        few = self.finite.count <= (MOST_KEPT if derives_once() else inputs.start.numel() // LEAST_SLOTS)
-        return few and not any(module._forward_hooks or module._forward_pre_hooks for module in self.modules())
+        if self.few_inputs is None or torch.compiler.is_compiling() or not inputs.start.is_cpu:
+            return None
+        if self.few_inputs.count > (MOST_KEPT if derives_once() else inputs.start.numel() // LEAST_SLOTS):
+            return None
+        versions = 0
+        for module in self.modules():
+            if (
+                module._forward_hooks
+                or module._forward_pre_hooks
+                or module._backward_hooks
+                or module._backward_pre_hooks
+            ):
+                return None
+            versions += sum(weight._version for weight in module._parameters.values() if weight is not None)
+        return versions
 
     def _own(self, inputs: Inputs) -> Inputs:
         """The inputs with the observation that the encoder reads."""

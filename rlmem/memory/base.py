@@ -82,11 +82,14 @@ class Memory(nn.Module, ABC):
         return None
 
     def read_projected(self, p: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
-        """`forward` of rows of which p [B, T, P] has been computed by `project_slots`."""
+        """`forward` of rows of which p [B, T, P] has been computed by `project_slots`; p may be overwritten."""
         raise NotImplementedError
 
     def step_projected(self, p: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
-        """`step` of one slot of which p [B, P] has been computed by `project_slots`; no gradient is recorded."""
+        """`step` of one slot of which p [B, P] has been computed by `project_slots`, and which may be overwritten.
+
+        It need not record a gradient.
+        """
         y, state = self.read_projected(p[:, None], state, start[:, None])
         return y[:, 0], state
 

@@ -29,6 +29,9 @@ class Elman(TorchCell):
         h = torch.tanh(F.linear(x, W, b) + F.linear(state, U, c))
         return h, h
 
+    def takes(self, x: Tensor, state: Tensor) -> bool:
+        return True
+
     def project_slots(self, x: Tensor) -> Tensor:
         W, _, b, c = self.rnn.all_weights[0]
         return F.linear(x, W, b + c)

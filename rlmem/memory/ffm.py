@@ -173,7 +173,7 @@ class FFM(LinearRecurrence):
     def read_projected(self, p: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         self._clip()
         weights = self.gamma(), self.mix.weight, self.mix.bias
-        return ffm_unroll(p, *weights, state, start, self._fusing(p) or "native", self.precision)
+        return ffm_unroll(p, *weights, state, start, self._engine_of(p), self.precision)
 
     def step(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         if torch.is_grad_enabled() or not self._fusing(x):
@@ -182,7 +182,12 @@ class FFM(LinearRecurrence):
 
     def step_projected(self, p: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         weights = derived("gamma", self.a, lambda a: self.gamma()), self.mix.weight, self.mix.bias
-        return ffm_step(p, *weights, state, start, self._fusing(p) or "native", self.precision)
+        return ffm_step(p, *weights, state, start, self._engine_of(p), self.precision)
+
+    def _engine_of(self, p: Tensor) -> Fusing:
+        engine = self._fusing(p)
+        assert engine is not None, "only what a fused engine takes is projected"
+        return engine
 
     def _clip(self) -> None:
         if self.clip == "parameter":

@@ -9,6 +9,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from rlmem.memory.base import RecurrentCell, ZeroState
+from rlmem.scan import native
 from rlmem.scan.matmul import linear
 from rlmem.types import State, where_start
 
@@ -42,6 +43,10 @@ class TorchCell(ZeroState, RecurrentCell):
         """x W^T + b, the input's part of the gates. In float32 on CUDA, where cuDNN multiplies so in `sequence`."""
         return linear(x, W, b, "float32" if x.is_cuda else self.precision)
 
+    def takes(self, x: Tensor, state: State) -> bool:
+        """Whether `states_of` can read such tensors."""
+        return native.takes(x, *tree_leaves(state))
+
     @abstractmethod
     def project_slots(self, x: Tensor) -> Tensor | None:
         """The input's part of the gates [n, P], with all biases that belong to it; None where no kernel reads it."""
@@ -57,6 +62,10 @@ class TorchCell(ZeroState, RecurrentCell):
     def read_projected(self, p: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
         return self.over_episodes(self._states, p, state, start)
 
+    def _for_states_of(self, x: Tensor, state: State) -> Tensor | None:
+        """`project_slots`, unless the kernel cannot read the state."""
+        return self.project_slots(x) if self.takes(x, state) else None
+
     def _states(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
         states = self.states_of(packed.data, state, packed.batch_sizes)
         return tree_leaves(states)[0], tree_map(lambda s: s[last], states)
@@ -66,7 +75,7 @@ class TorchCell(ZeroState, RecurrentCell):
 
         Returns None where there is no kernel, or where a gradient is recorded.
         """
-        if torch.is_grad_enabled() or (p := self.project_slots(x)) is None:
+        if torch.is_grad_enabled() or (p := self._for_states_of(x, state)) is None:
             return None
         return self._stepped(p, state)
 
@@ -81,7 +90,7 @@ class TorchCell(ZeroState, RecurrentCell):
         if packed.data.is_cuda:
             y, final = self.rnn(packed, tree_map(lambda s: s[None], state))
             return y.data, tree_map(lambda s: s[0], final)
-        p = self.project_slots(packed.data)
+        p = self._for_states_of(packed.data, state)
         if p is None:
             return super().sequence(packed, state, last)
         return self._states(packed._replace(data=p), state, last)

@@ -8,7 +8,7 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.nets.finite import FiniteInputs
+from rlmem.nets.few_inputs import FewInputs
 from rlmem.nets.layers import orthogonal
 from rlmem.nets.running import RunningNorm
 from rlmem.scan import Linear
@@ -110,8 +110,8 @@ class InputEncoder(nn.Module):
         """Whether `forward` reads the previous reward."""
         return self.prev_reward
 
-    def finite_inputs(self) -> FiniteInputs | None:
-        """All inputs, in the place of which `forward` may be given each of them once; None: they are too many.
+    def few_inputs(self) -> FewInputs | None:
+        """All inputs that `forward` can be given, so that each is encoded once, not once per slot; None: too many.
 
         A class that overrides this promises that equal inputs have equal features, so that it draws nothing; subclasses
         that do not override it again are given every slot.
@@ -164,9 +164,9 @@ class Encoder(InputEncoder):
         self.features = orthogonal(Linear(self.obs_features.size + self.plain_size, hidden_size))
         self.hidden = orthogonal(Linear(hidden_size, hidden_size))
 
-    def finite_inputs(self) -> FiniteInputs | None:
+    def few_inputs(self) -> FewInputs | None:
         observations, actions = self.spaces
-        return None if self.reads_reward else FiniteInputs.of(observations, actions if self.prev_action else None)
+        return None if self.reads_reward else FewInputs.of(observations, actions if self.prev_action else None)
 
     def forward(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
         obs = self.obs_features(obs).to(self.features.weight.dtype)
@@ -211,9 +211,9 @@ class Embeddings(InputEncoder):
     def reads_reward(self) -> bool:
         return self.reward is not None
 
-    def finite_inputs(self) -> FiniteInputs | None:
+    def few_inputs(self) -> FewInputs | None:
         observations, actions = self.spaces
-        return None if self.reads_reward else FiniteInputs.of(observations, actions if self.action else None)
+        return None if self.reads_reward else FewInputs.of(observations, actions if self.action else None)
 
     def forward(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
         begins = start[..., None]

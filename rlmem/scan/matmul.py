@@ -34,14 +34,14 @@ Kept = dict[tuple[str, int], tuple[Tensor, int, Any]]
 
 
 class _Thread(threading.local):
-    """What holds in this thread.
+    """How this thread takes products.
 
     derived: what was derived while weights are constant; None: they are not
-    as_many_rows: see `as_many_rows`
+    rows_alike: whether it is within `rows_alike`
     """
 
     derived: Kept | None = None
-    as_many_rows = False
+    rows_alike = False
 
 
 _thread = _Thread()
@@ -62,13 +62,13 @@ def constant_weights(kept: Kept | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def as_many_rows() -> Iterator[None]:
-    """Within, products of few rows are those of many, so that not a bit of a row depends on how many there are."""
-    before, _thread.as_many_rows = _thread.as_many_rows, True
+def rows_alike() -> Iterator[None]:
+    """Within, float32 products of few rows are the kernel's, as those of many are, which make each row by itself."""
+    before, _thread.rows_alike = _thread.rows_alike, True
     try:
         yield
     finally:
-        _thread.as_many_rows = before
+        _thread.rows_alike = before
 
 
 def derives_once() -> bool:
@@ -110,7 +110,7 @@ def linear(x: Tensor, W: Tensor, b: Tensor | None = None, precision: Precision =
         return F.linear(bf16.rounded(x), bf16.rounded(W), b) if rounds else F.linear(x, W, b)
     if not torch.is_grad_enabled():
         return product(x, W, b, precision)
-    many = _thread.as_many_rows or x.numel() * len(W) > LITTLE
+    many = _thread.rows_alike or x.numel() * len(W) > LITTLE
     if _rounds(x, W, precision) or (many and _is_native(x, W, b)):
         y: Tensor = _Linear.apply(x.flatten(0, -2) if x.dim() > 1 else x[None], W, b, precision)
         return y.view(*x.shape[:-1], len(W))
@@ -170,4 +170,4 @@ def _is_native(x: Tensor, W: Tensor, b: Tensor | None, constant: bool = False) -
         return False
     if x.dim() == 0 or W.dim() != 2 or x.shape[-1] != W.shape[1] or (b is not None and b.shape != W.shape[:1]):
         return False
-    return constant or _thread.as_many_rows or x.numel() > FEW * x.shape[-1]
+    return constant or _thread.rows_alike or x.numel() > FEW * x.shape[-1]

@@ -8,7 +8,7 @@ from helpers import make_memory
 from rlmem.agents.trunk import Trunk
 from rlmem.memory.gru import GRU
 from rlmem.nets.encoder import Embeddings, Encoder
-from rlmem.nets.finite import FiniteInputs
+from rlmem.nets.few_inputs import FewInputs
 from rlmem.scan.matmul import constant_weights
 from rlmem.types import Batch, Inputs
 
@@ -32,11 +32,11 @@ def some(observations, actions, B=6, T=40, seed=0):
 @pytest.mark.parametrize("observations", [CARDS, PAIRS])
 @pytest.mark.parametrize("actions", [SUITS, MOVES, None])
 def test_inputs_have_their_numbers(observations, actions):
-    finite = FiniteInputs.of(observations, actions)
-    everything = finite.all()
-    assert finite.number(everything).tolist() == list(range(finite.count))
+    few = FewInputs.of(observations, actions)
+    everything = few.all()
+    assert few.number(everything).tolist() == list(range(few.count))
     inputs = some(observations, actions or SUITS)
-    found = everything.map(lambda field: field[finite.number(inputs)])
+    found = everything.map(lambda field: field[few.number(inputs)])
     assert torch.equal(found.obs, inputs.obs) and torch.equal(found.start, inputs.start)
     if actions is not None:
         assert torch.equal(found.prev_action[~inputs.start], inputs.prev_action[~inputs.start])
@@ -50,11 +50,11 @@ def test_what_has_too_many_inputs_is_encoded_slot_by_slot():
         (spaces.Discrete(5000), None),
         (CARDS, spaces.Discrete(2000)),
     ):
-        assert FiniteInputs.of(observations, actions) is None
-    assert Encoder(CARDS, SUITS, prev_reward=True).finite_inputs() is None
-    assert Encoder(CARDS, box, prev_action=False).finite_inputs().count == 8
-    assert Embeddings(CARDS, SUITS).finite_inputs() is None  # reads rewards
-    assert Embeddings(CARDS, SUITS, reward_size=0).finite_inputs().count == 16
+        assert FewInputs.of(observations, actions) is None
+    assert Encoder(CARDS, SUITS, prev_reward=True).few_inputs() is None
+    assert Encoder(CARDS, box, prev_action=False).few_inputs().count == 8
+    assert Embeddings(CARDS, SUITS).few_inputs() is None  # reads rewards
+    assert Embeddings(CARDS, SUITS, reward_size=0).few_inputs().count == 16
 
 
 def rows(inputs, **more):
@@ -79,25 +79,45 @@ def test_few_inputs_are_read_as_every_slot_is(memory, dtype, encoder):
     trunk = Trunk(built, make_memory(memory, built.output_size, dtype, hidden_size=12)).to(dtype)
     inputs, prefix = some(PAIRS, MOVES), some(PAIRS, MOVES, T=25, seed=1)
     weights = [p for p in trunk.parameters() if p.requires_grad]
-    finite = trunk.finite
+    few = trunk.few_inputs
     for change in ({}, {"detach_every": 7}, {"prefix": prefix}):
         batch = rows(inputs, **change)
         found = []
-        for trunk.finite in (finite, None):
+        for trunk.few_inputs in (few, None):
             y = trunk.read(batch, None)
             found.append([y, *torch.autograd.grad(y.square().sum(), weights, allow_unused=True)])
         (y, *gradients), (truth, *true) = found
-        assert torch.equal(y, truth) or dtype == torch.float64 or memory in ("elman", "lru")
+        assert torch.equal(y, truth) or dtype == torch.float64 or memory == "elman"
         bound = 1e-4 if dtype == torch.float32 else 1e-11
         for ours, other in zip([y, *gradients], [truth, *true], strict=True):
             if other is not None:
                 assert (ours - other).abs().max() <= bound * max(1, other.abs().max())
 
 
+@pytest.mark.parametrize("memory", ["ffm", "gru"])
+def test_a_step_has_gradients_with_any_number_of_rows(memory):
+    trunk = Trunk(Encoder(CARDS, SUITS, 16), make_memory(memory, 16, hidden_size=12))
+    inputs, weights = some(CARDS, SUITS).map(lambda field: field[:, :20].flatten(0, 1)), [*trunk.encoder.parameters()]
+    few_inputs, found = trunk.few_inputs, []
+    for trunk.few_inputs in (few_inputs, None):
+        y, _ = trunk.step(inputs, trunk.initial_state(120))
+        found.append(torch.autograd.grad(y.square().sum(), weights))
+    for ours, truth in zip(*found, strict=True):
+        torch.testing.assert_close(ours, truth, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.float32])
+def test_numbers_of_any_type_are_read(dtype):
+    trunk = Trunk(Encoder(CARDS, SUITS, 16), make_memory("gru", 16, hidden_size=12))
+    inputs = some(CARDS, SUITS)
+    others = inputs._replace(obs=inputs.obs.to(dtype), prev_action=inputs.prev_action.to(dtype))
+    assert torch.equal(trunk.read(rows(others), None), trunk.read(rows(inputs), None))
+
+
 def test_hooks_see_every_slot():
     encoder, seen = Encoder(CARDS, SUITS, 16), []
     trunk = Trunk(encoder, make_memory("gru", 16, hidden_size=12))
-    assert trunk.finite is not None
+    assert trunk.few_inputs is not None
     with encoder.register_forward_hook(lambda module, args, x: seen.append(x.shape)):
         trunk.read(rows(some(CARDS, SUITS)), None)
     assert seen == [(6, 40, 16)]
@@ -121,7 +141,7 @@ class Dropped(Encoder):
 
 
 def test_subclasses_read_every_slot_unless_they_say_otherwise():
-    assert Trunk(Dropped(CARDS, SUITS, 16), GRU(16, 12)).finite is None
+    assert Trunk(Dropped(CARDS, SUITS, 16), GRU(16, 12)).few_inputs is None
     inputs, encoder, memory = some(CARDS, SUITS), Encoder(CARDS, SUITS, 16), Doubled(16, 12)
     trunk = Trunk(encoder, memory)
     y = memory(encoder(*inputs), memory.initial_state(6), inputs.start)[0]
@@ -136,8 +156,8 @@ def test_acting_reads_from_the_table_what_it_reads_without(memory):
     torch.manual_seed(0)
     encoder = ENCODERS["mlp"]()
     trunk, inputs = Trunk(encoder, make_memory(memory, 16, hidden_size=12)), some(PAIRS, MOVES)
-    finite, found = trunk.finite, []
-    for trunk.finite in (finite, None):
+    few, found = trunk.few_inputs, []
+    for trunk.few_inputs in (few, None):
         with torch.no_grad(), constant_weights():
             state, outputs = trunk.initial_state(6), []
             for t in range(20):
@@ -145,13 +165,14 @@ def test_acting_reads_from_the_table_what_it_reads_without(memory):
                 outputs.append(y)
         found.append(torch.stack(outputs))
     torch.testing.assert_close(*found, rtol=1e-5, atol=1e-6)
+    assert torch.equal(*found) or memory == "elman"
     with torch.no_grad(), constant_weights():  # weights that change nevertheless
-        trunk.finite = finite
+        trunk.few_inputs = few
         before, _ = trunk.step(inputs.map(lambda field: field[:, 0]), trunk.initial_state(6))
-        for parameter in trunk.parameters():
+        for parameter in trunk.memory.parameters():
             parameter.mul_(2)
         after, _ = trunk.step(inputs.map(lambda field: field[:, 0]), trunk.initial_state(6))
-        trunk.finite = None
+        trunk.few_inputs = None
         truth, _ = trunk.step(inputs.map(lambda field: field[:, 0]), trunk.initial_state(6))
     assert not torch.allclose(before, after)
     torch.testing.assert_close(after, truth, rtol=1e-5, atol=1e-6)

@@ -41,13 +41,14 @@ class Elements(nn.Module):
 
     def number(self, x: Tensor) -> Tensor:
         """Which element each of x [..., *shape] is: [...]; for what is outside the space, as padding may be, any."""
+        x = x.long()
         if self.single:
             return (x - self.first[0]).clamp(0, self.sizes[0] - 1)
         place = (x - self.least).clamp(torch.zeros_like(self.last), self.last)
         return (place * self.weight).sum(-1)
 
 
-class FiniteInputs(nn.Module):
+class FewInputs(nn.Module):
     """All that an encoder can read of a slot whose observation and previous action are discrete, in a fixed order.
 
     An episode's first slot has no previous action, which counts as one action more; a start flag says nothing else.
@@ -67,7 +68,7 @@ class FiniteInputs(nn.Module):
         self.register_buffer("no_reward", torch.zeros(self.count), persistent=False)
 
     @classmethod
-    def of(cls, observations: Space, actions: Space | None) -> FiniteInputs | None:
+    def of(cls, observations: Space, actions: Space | None) -> FewInputs | None:
         """The inputs of two spaces, or None if they are not discrete or more than `MOST`."""
         sizes = _sizes(observations), [] if actions is None else _sizes(actions)
         if sizes[0] is None or sizes[1] is None or prod(sizes[0]) * (prod(sizes[1]) + 1) > MOST:
