@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rlmem.agents.actor_critic import ActorCritic
 from rlmem.agents.off_policy import OffPolicyAgent
+from rlmem.agents.trunk import Trunk
 from rlmem.algos.impala import Impala
 from rlmem.algos.off_policy import OffPolicy
 from rlmem.algos.ppo import PPO
@@ -109,8 +110,9 @@ class _Functions(TorchFunctionMode):
 
 @pytest.fixture(autouse=True)
 def stepped_as_on_a_device(monkeypatch):
-    """Cells step by their equations, where those on a CPU take a kernel's sequence of one step."""
+    """Cells step by their equations, where those on a CPU take a kernel's sequence of one step; every slot is encoded."""
     monkeypatch.setattr(torch_cell, "native", SimpleNamespace(takes=lambda *tensors: False))
+    monkeypatch.setattr(Trunk, "_repeats", lambda self, inputs: None)
 
 
 @pytest.fixture
