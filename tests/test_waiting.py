@@ -110,7 +110,7 @@ class _Functions(TorchFunctionMode):
 
 @pytest.fixture(autouse=True)
 def stepped_as_on_a_device(monkeypatch):
-    """Cells step by their equations, where those on a CPU take a kernel's sequence of one step; every slot is encoded."""
+    """Every slot is encoded, and cells step by their equations, not by a kernel's sequence of one step as on a CPU."""
     monkeypatch.setattr(torch_cell, "native", SimpleNamespace(takes=lambda *tensors: False))
     monkeypatch.setattr(Trunk, "_repeats", lambda self, inputs: None)
 
