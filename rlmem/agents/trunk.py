@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_leaves
 from rlmem.batching import unroll
 from rlmem.batching.unroll import Reader
 from rlmem.memory.base import Memory
+from rlmem.memory.projecting import Projecting
 from rlmem.nets.compiled import compilable
 from rlmem.nets.encoder import InputEncoder
 from rlmem.nets.few_inputs import FewInputs
@@ -49,7 +50,7 @@ class Trunk(nn.Module):
         self.stateless = not tree_leaves(memory.initial_state(1))
         # What a class promises, its subclasses have to promise anew: they may read otherwise.
         self.few_inputs = encoder.few_inputs() if "few_inputs" in vars(type(encoder)) else None
-        self.projects = "project_slots" in vars(type(memory))
+        self.projects = isinstance(memory, Projecting) and "project_slots" in vars(type(memory))
         # Functions, not methods, so that in a copy of the trunk they read the copy's memory.
         self.read_memory: ReadMemory = unroll
         self.step_memory: StepMemory = type(memory).step
@@ -76,8 +77,10 @@ class Trunk(nn.Module):
         """Features [N, F] of one slot and the next memory state."""
         inputs = self._own(inputs)
         x, projected = self._slots(inputs, project=not torch.is_grad_enabled())
-        step = type(self.memory).step_projected if projected else self.step_memory
-        y, state = step(self.memory, x, state, inputs.start)
+        if projected:
+            y, state = cast(Projecting, self.memory).step_projected(x, state, inputs.start)
+        else:
+            y, state = self.step_memory(self.memory, x, state, inputs.start)
         return self._beside(y, inputs), state
 
     @compilable
@@ -113,7 +116,7 @@ class Trunk(nn.Module):
     def _reading(self, inputs: Inputs) -> tuple[Reader, Tensor]:
         """What reads rows, and what it reads of every slot [B, T, ...]."""
         x, projected = self._slots(inputs)
-        return (self.memory.read_projected if projected else self.memory), x
+        return (cast(Projecting, self.memory).read_projected if projected else self.memory), x
 
     def _slots(self, inputs: Inputs, project: bool = True) -> tuple[Tensor, bool]:
         """The input of the memory for every slot, and whether it is that of its `..._projected` methods.
@@ -130,7 +133,7 @@ class Trunk(nn.Module):
         def table(weight: Tensor) -> tuple[Tensor, bool]:
             with rows_alike():
                 x = self.encoder(*few.all())
-                p = self.memory.project_slots(x) if self.projects and project else None
+                p = cast(Projecting, self.memory).project_slots(x) if self.projects and project else None
             return (x, False) if p is None else (p, True)
 
         rows, projected = derived(f"all inputs of {id(self)} at {versions}", next(self.parameters()), table)

@@ -73,26 +73,6 @@ class Memory(nn.Module, ABC):
         y, state = self.forward(x[:, None], state, start[:, None])
         return y[:, 0], state
 
-    def project_slots(self, x: Tensor) -> Tensor | None:
-        """What `forward` computes first from each slot of x [n, D] by itself: [n, P]; None: it does nothing apart.
-
-        A class that overrides this has `forward(x, ...)` equal `read_projected(project_slots(x), ...)`, so that slots
-        with equal inputs can share it; subclasses that do not override it again are given x.
-        """
-        return None
-
-    def read_projected(self, p: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
-        """`forward` of rows of which p [B, T, P] has been computed by `project_slots`; p may be overwritten."""
-        raise NotImplementedError
-
-    def step_projected(self, p: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
-        """`step` of one slot of which p [B, P] has been computed by `project_slots`, and which may be overwritten.
-
-        It need not record a gradient.
-        """
-        y, state = self.read_projected(p[:, None], state, start[:, None])
-        return y[:, 0], state
-
     def redraw(self) -> None:
         """Change the seed of the memory's random draws, if it has any; called between rollouts, never within one.
 

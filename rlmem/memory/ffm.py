@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.memory.base import LinearRecurrence
+from rlmem.memory.projecting import Projecting
 from rlmem.memory.published.ffm import Ablation, Version, closed_form, initial, replaced
 from rlmem.scan import Engine, Linear
 from rlmem.scan.ffm import Fusing, ffm_step, ffm_unroll
@@ -65,7 +66,7 @@ Projected = tuple[Tensor, Tensor, Tensor, Tensor]
 """value [..., m], skip [..., H], gate_in [..., m] and gate_out [..., H]."""
 
 
-class FFM(LinearRecurrence):
+class FFM(LinearRecurrence, Projecting):
     """Fast and Forgetful Memory (Morad et al. 2023, arXiv:2310.04128, eq. 5-14).
 
         u_t = W_value x_t * sigmoid(W_gate_in x_t)                      [m]

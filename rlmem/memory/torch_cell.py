@@ -9,6 +9,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from rlmem.memory.base import RecurrentCell, ZeroState
+from rlmem.memory.projecting import Projecting
 from rlmem.scan import native
 from rlmem.scan.matmul import linear
 from rlmem.types import State, where_start
@@ -25,7 +26,7 @@ orthogonal_gates: the part of W and U of every gate is orthogonal; biases are ze
 """
 
 
-class TorchCell(ZeroState, RecurrentCell):
+class TorchCell(ZeroState, RecurrentCell, Projecting):
     """A cell whose weights are those of a torch module `rnn`: cuDNN on CUDA, `states_of` elsewhere.
 
     Torch's own packed kernels on the CPU take time quadratic in the number of slots. The output is h, which is the
