@@ -13,6 +13,7 @@ from rlmem.nets.compiled import compilable
 from rlmem.nets.graphs import recorded
 from rlmem.nets.heads import PolicyHead
 from rlmem.nets.layers import VALUE_GAIN, HeadLayers
+from rlmem.scan import Perceptron
 from rlmem.types import Batch, Inputs, State, action_mask
 
 MemoryGradient = Literal["both", "critic", "actor"]
@@ -54,9 +55,9 @@ class ActorCritic(Agent):
         self.more_critics = nn.ModuleList(self._value_head(layers) for _ in range(values - 1))
         self.memory_gradient = memory_gradient
 
-    def _value_head(self, layers: HeadLayers) -> nn.Sequential:
+    def _value_head(self, layers: HeadLayers) -> Perceptron:
         trunk, width = layers.hidden(self.trunks.critic.output_size)
-        return nn.Sequential(trunk, layers.output(width, 1, VALUE_GAIN))
+        return Perceptron(trunk, layers.output(width, 1, VALUE_GAIN))
 
     @torch.no_grad()
     def act(

@@ -17,6 +17,7 @@ from rlmem.nets.few_inputs import FewInputs
 from rlmem.nets.graphs import recorded
 from rlmem.nets.running import name_leaf
 from rlmem.scan.matmul import derived, derives_once, rows_alike
+from rlmem.scan.perceptron import is_hooked
 from rlmem.types import Batch, Inputs, State
 
 ReadMemory = Callable[[Reader, Tensor, State, Tensor, int | None], Tensor]
@@ -150,12 +151,7 @@ class Trunk(nn.Module):
             return None
         versions = 0
         for module in self.modules():
-            if (
-                module._forward_hooks
-                or module._forward_pre_hooks
-                or module._backward_hooks
-                or module._backward_pre_hooks
-            ):
+            if is_hooked(module):
                 return None
             versions += sum(weight._version for weight in module._parameters.values() if weight is not None)
         return versions

@@ -6,6 +6,7 @@ Shapes: parameters [..., P]; actions [...] (Categorical) or [..., K]; log_prob, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import log, pi
 from typing import Any, Protocol
 
@@ -48,16 +49,21 @@ class Categorical:
     def mode(self) -> Tensor:
         return self.logits.argmax(-1)
 
+    @cached_property
+    def log_p(self) -> Tensor:
+        """Log-probabilities [..., A] of all actions."""
+        return self.logits.log_softmax(-1)
+
     def log_prob(self, action: Tensor) -> Tensor:
-        return self.logits.log_softmax(-1).gather(-1, action[..., None]).squeeze(-1)
+        log_p = self.log_p.flatten(0, -2) if action.dim() else self.log_p[None]
+        # The gradient of `gather` would add to random places, which takes longer.
+        return -F.nll_loss(log_p, action.flatten(), reduction="none").view(action.shape)
 
     def entropy(self) -> Tensor:
-        log_p = self.logits.log_softmax(-1)
-        return -(log_p.exp() * log_p).sum(-1)
+        return -(self.log_p.exp() * self.log_p).sum(-1)
 
     def kl(self, other: Categorical) -> Tensor:
-        log_p, log_q = self.logits.log_softmax(-1), other.logits.log_softmax(-1)
-        return (log_p.exp() * (log_p - log_q)).sum(-1)
+        return (self.log_p.exp() * (self.log_p - other.log_p)).sum(-1)
 
 
 @dataclass

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from rlmem.nets.compiled import compilable
 from rlmem.nets.distributions import Categorical, Distribution, Gaussian, MultiCategorical, TanhGaussian, masked
 from rlmem.nets.layers import POLICY_GAIN, VALUE_GAIN, HeadLayers
+from rlmem.scan.perceptron import through
 
 SAC_LOG_STD_RANGE = (-20.0, 2.0)
 """Bounds of log_std, as in Haarnoja et al.'s released code and POMDP-Baselines (Ni et al. 2022, arXiv:2110.05038)."""
@@ -35,7 +36,7 @@ class Head(nn.Module):
 
     @compilable
     def output(self, features: Tensor) -> Tensor:
-        return self.out(self.trunk(features))
+        return through((self.trunk, self.out), features)
 
     def forward(self, features: Tensor) -> Any:
         return self.output(features)

@@ -15,4 +15,5 @@ from rlmem.scan.monoid import resettable as resettable
 from rlmem.scan.outer import delta_scan as delta_scan
 from rlmem.scan.outer import normalised_scan as normalised_scan
 from rlmem.scan.outer import outer_scan as outer_scan
+from rlmem.scan.perceptron import Perceptron as Perceptron
 from rlmem.scan.selective import selective_scan as selective_scan

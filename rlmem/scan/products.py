@@ -30,7 +30,7 @@ def product(x: Tensor, W: Tensor, b: Tensor | None = None, panels: Tensor | None
     y = x.new_empty(n, m)
     addresses = panels if panels is None else panels.data_ptr(), b if b is None else b.data_ptr(), y.data_ptr()
     given = x.data_ptr(), *x.stride(), W.data_ptr(), *W.stride(), *addresses, n, k, m
-    _product(x.dtype)(*given, native.threads_for(n * k * m >> 4), _team())
+    _product(x.dtype)(*given, native.threads_for(n * k * m >> 4), team())
     return y
 
 
@@ -52,7 +52,7 @@ def _product(dtype: torch.dtype) -> Callable[..., None]:
 
 
 @cache
-def _team() -> int | None:
+def team() -> int | None:
     """The address of what runs a function on torch's own threads, GNU's OpenMP; None if torch has others.
 
     Products take a fraction of a millisecond: threads that sleep between calls, as in `native.call_in_parallel`, would

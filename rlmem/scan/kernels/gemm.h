@@ -19,6 +19,7 @@ enum { VECTOR_BYTES = 16, TILE_ROWS = 6, TILE_VECTORS = 2 };
 enum {
   DEPTH = 256,  // numbers along k at once: panels stay in the cache, and long sums stay exact
   CHUNK = 64,   // rows of a turned A at once
+  NEAR = 1 << 17,  // numbers of A that are multiplied with all of B at once, so that they stay in the cache
 };
 
 // A vector of `count` numbers, at any address
@@ -121,12 +122,15 @@ inline void strip(I n, I k, I columns, Matrix<const R> A, const R* P, I panel, c
 template <class R>
 inline void block(I n, I k, I m, Matrix<const R> A, const R* P, I panel, const R* begin, I step, Matrix<R> C) {
   constexpr I count = Wide<R>::count;
-  for (I j = 0, taken; j < m; j += taken * count) {
-    const I whole = (m - j) / count;
-    taken = whole >= TILE_VECTORS && whole != TILE_VECTORS + 1 ? I(TILE_VECTORS) : whole >= 2 ? 2 : 1;
-    const auto run = taken == TILE_VECTORS ? strip<R, TILE_VECTORS> : taken == 2 ? strip<R, 2> : strip<R, 1>;
-    run(n, k, std::min(count, m - j), A, P + j / count * panel, panel, begin ? begin + j : begin, step, C.from(0, j));
-  }
+  const I most = std::max<I>(NEAR / std::max<I>(k, 1) / TILE_ROWS, 1) * TILE_ROWS;
+  for (I r = 0; r < n; r += most)
+    for (I j = 0, taken; j < m; j += taken * count) {
+      const I whole = (m - j) / count;
+      taken = whole >= TILE_VECTORS && whole != TILE_VECTORS + 1 ? I(TILE_VECTORS) : whole >= 2 ? 2 : 1;
+      const auto run = taken == TILE_VECTORS ? strip<R, TILE_VECTORS> : taken == 2 ? strip<R, 2> : strip<R, 1>;
+      run(std::min(most, n - r), k, std::min(count, m - j), A.from(r, 0), P + j / count * panel, panel,
+          begin ? begin + r * step + j : begin, step, C.from(r, j));
+    }
 }
 
 // C [n, m] = begin + A [n, k] B [k, m] for B in panels. Rows of C are contiguous; those of `begin` [n, m], zeros if null,

@@ -1,13 +1,9 @@
 // Matrix products, and matrices in the panels that they are multiplied from.
 
-#include <atomic>
-
 #include "gemm.h"
+#include "team.h"
 
 namespace {
-
-// What GNU's OpenMP runs a parallel region by: (function, its argument, threads, flags)
-typedef void (*Team)(void (*)(void*), void*, unsigned, unsigned);
 
 // C [n, m] = A [n, k] W^T + b [m] for W [m, k]; b may be null. `panels` hold W^T if they are not null.
 template <class R>
@@ -16,7 +12,6 @@ struct Task {
   const R *panels, *b;
   R* C;
   I n, k, m, across, along;  // threads share `across` parts of the columns and `along` parts of the rows
-  std::atomic<I> taken{0};
 
   void part(I p) const {
     constexpr I least = 6 * Wide<R>::count;  // columns that pay for a thread
@@ -32,19 +27,11 @@ struct Task {
       Product<R>(k, m1 - m0)(n1 - n0, k, m1 - m0, left, right, begin, 0, to);
   }
 
-  static void work(void* task) {
-    Task& self = *static_cast<Task*>(task);
-    for (I p; (p = self.taken++) < self.across * self.along;) self.part(p);
-  }
-
   // A thread packs the columns of W that it multiplies with, so columns are shared first.
   void run(I threads, Team team) {
     across = std::max<I>(1, std::min<I>(threads, m / (6 * Wide<R>::count)));
     along = std::max<I>(1, std::min<I>(threads / across, n));
-    if (team && across * along > 1)
-      team(work, this, unsigned(across * along), 0);
-    else
-      work(this);
+    share(across * along, threads, team, [this](I p) { part(p); });
   }
 };
 

@@ -1,0 +1,212 @@
+"""Perceptrons, linear layers and activations by turns, by a kernel of the native engine (docs/design.md).
+
+A few rows go through all layers at once, so that what is between layers stays in the cache.
+"""
+
+import ctypes
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from rlmem.scan import native, products
+from rlmem.scan.matmul import FEW, KERNEL_LEADS, LITTLE, Linear, derived, derives_once
+from rlmem.scan.native import addressable
+
+ACTIVATIONS: dict[type[nn.Module], int] = {nn.LeakyReLU: 0, nn.ReLU: 1, nn.Tanh: 2}
+"""The activations that the kernel has, and their numbers there."""
+SLOPE = 0.01
+"""Of the kernel's LeakyReLU, torch's default."""
+ROWS = 256
+"""Rows that go through all layers at once, as in kernels/perceptron.cpp."""
+MOST_PARTS = 8
+"""Sums of weights' gradients that are made side by side, for as many threads. They do not depend on their number."""
+
+
+class Layers(NamedTuple):
+    """Layers that the kernel can read one after the other.
+
+    weights: [m, k] of each
+    biases: [m] of each
+    activation: the number in `ACTIVATIONS` of all activations
+    active: whether one follows, for each
+    """
+
+    weights: list[Tensor]
+    biases: list[Tensor]
+    activation: int
+    active: list[bool]
+
+
+class Perceptron(nn.Sequential):
+    """`nn.Sequential`, computed by `through`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return through(self, input)
+
+
+def through(modules: Iterable[nn.Module], x: Tensor) -> Tensor:
+    """What modules, each applied to what the one before returns, make of x [..., k]: [..., m].
+
+    Where they are linear layers and activations, as `perceptron` of them; each by itself if hooks wait for one.
+    """
+    modules = tuple(modules)
+    layers = _layers(modules)
+    if layers is not None and _takes(x, layers):
+        return perceptron(x, layers)
+    for module in modules:
+        x = module(x)
+    return x
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """Whether hooks wait for what goes into a module or comes out of it."""
+    found = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    return bool(found)
+
+
+def perceptron(x: Tensor, layers: Layers) -> Tensor:
+    """What the last layer makes of x [..., k]: [..., m]; differentiable.
+
+    Without activations, a row is to the bit what `products.product` makes of it, layer by layer.
+    """
+    rows = addressable(x.flatten(0, -2) if x.dim() > 1 else x[None])
+    if torch.is_grad_enabled():
+        y: Tensor = _Perceptron.apply(rows, layers.activation, layers.active, *layers.weights, *layers.biases)
+    else:
+        y = _forward(rows, layers, keep=False)[-1]
+    return y.view(*x.shape[:-1], y.shape[-1])
+
+
+def _layers(modules: Iterable[nn.Module]) -> Layers | None:
+    """Layers and activations of modules in a row, nested or not; None where there are others."""
+    weights, biases, active, kinds = list[Tensor](), list[Tensor](), list[bool](), set[type[nn.Module]]()
+    for module in _flat(modules):
+        kind = type(module)
+        if is_hooked(module):
+            return None
+        found = module._parameters  # far faster than attributes of a module
+        if kind is Linear and module.precision == "float32" and found["bias"] is not None:
+            weights.append(cast(Tensor, found["weight"]))
+            biases.append(found["bias"])
+            active.append(False)
+        elif kind in ACTIVATIONS and active and not active[-1] and getattr(module, "negative_slope", SLOPE) == SLOPE:
+            active[-1] = True
+            kinds.add(kind)
+        else:
+            return None
+    if len(weights) + sum(active) < 2 or len(kinds) > 1:
+        return None
+    return Layers(weights, biases, ACTIVATIONS[kinds.pop()] if kinds else 0, active)
+
+
+def _flat(modules: Iterable[nn.Module]) -> Iterator[nn.Module]:
+    sequences = nn.Sequential, Perceptron
+    for module in modules:
+        if type(module) in sequences and not is_hooked(module):
+            yield from _flat(cast(nn.Sequential, module))
+        else:
+            yield module
+
+
+def _takes(x: Tensor, layers: Layers) -> bool:
+    """Whether the kernel reads such tensors, and is faster than one layer after the other."""
+    if not KERNEL_LEADS or not x.numel() or not x.dim() or x.shape[-1] != layers.weights[0].shape[1]:
+        return False
+    rows = x.numel() // x.shape[-1]
+    if torch.is_grad_enabled():
+        pays = rows * sum(W.numel() for W in layers.weights) > LITTLE
+    else:
+        pays = rows > FEW or derives_once()
+    return pays and native.takes(x, *layers.weights, *layers.biases)
+
+
+class _Perceptron(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, activation: int, active: list[bool], *parameters: Tensor) -> Tensor:
+        ctx.layers = len(active), activation, active
+        between = _forward(x, _together(parameters, *ctx.layers), keep=True)
+        ctx.save_for_backward(x, *parameters, *between)
+        return between[-1]
+
+    @staticmethod
+    def backward(ctx, grad_y: Tensor):
+        x, *others = ctx.saved_tensors
+        count = ctx.layers[0]
+        parameters, between = others[: 2 * count], others[2 * count :]
+        layers = _together(parameters, *ctx.layers)
+        needs_x, _, _, *needs = ctx.needs_input_grad
+        if torch.is_grad_enabled():  # it will be differentiated again
+            inputs = {i: v for i, v in enumerate([x, *parameters]) if [needs_x, *needs][i]}
+            found = torch.autograd.grad(_plain(x, layers), [*inputs.values()], grad_y, create_graph=True)
+            grads = dict(zip(inputs, found, strict=True))
+            return grads.get(0), None, None, *(grads.get(1 + i) for i in range(2 * count))
+        grad_x = torch.empty_like(x) if needs_x else None
+        parts = max(1, min(MOST_PARTS, len(x) // (2 * ROWS)))
+        sizes = [size for W in layers.weights for size in (W.numel(), len(W))]
+        sums = x.new_empty(parts, sum(sizes)) if any(needs) else None
+        panels = [products.packed(W.t()) for W in layers.weights]
+        more = addressable(grad_y), grad_x, sums, sum(sizes), parts
+        _run("perceptron_backward", x, layers, panels, between, *more)
+        if sums is None:
+            return grad_x, *[None] * (2 + 2 * count)
+        of = (sums[0] if parts == 1 else sums.sum(0)).split(sizes)
+        of_weights = [grad.view_as(W) for grad, W in zip(of[::2], layers.weights, strict=True)]
+        return grad_x, None, None, *of_weights, *of[1::2]
+
+
+def _together(parameters: Sequence[Tensor], count: int, activation: int, active: list[bool]) -> Layers:
+    return Layers([*parameters[:count]], [*parameters[count:]], activation, active)
+
+
+def _forward(x: Tensor, layers: Layers, keep: bool) -> list[Tensor]:
+    """What each layer makes of x [n, k]: [n, m] each; the last alone unless they are kept."""
+    made = [x.new_empty(len(x), len(W)) for W in layers.weights[0 if keep else -1 :]]
+    panels = [derived("packed", W, products.packed) for W in layers.weights]
+    _run("perceptron_forward", x, layers, panels, [*[None] * (len(panels) - len(made)), *made])
+    return made
+
+
+def _plain(x: Tensor, layers: Layers) -> Tensor:
+    phi = next(kind for kind, number in ACTIVATIONS.items() if number == layers.activation)()
+    for W, b, active in zip(layers.weights, layers.biases, layers.active, strict=True):
+        x = nn.functional.linear(x, W, b)
+        x = phi(x) if active else x
+    return x
+
+
+def _run(
+    name: str,
+    x: Tensor,
+    layers: Layers,
+    panels: Sequence[Tensor],
+    between: Sequence[Tensor | None],
+    *more: Tensor | int | None,
+) -> None:
+    """Call a kernel with rows, layers, what all kernels ask for, and more.
+
+    panels: of the weights
+    between: what each layer has made or will make
+    """
+    numbers, at = list[int](), 0  # seven for each: `Layer` in kernels/perceptron.cpp
+    biases = [addressable(b) for b in layers.biases]
+    for P, W, b, y, active in zip(panels, layers.weights, biases, between, layers.active, strict=True):
+        m, k = W.shape
+        numbers += [P.data_ptr(), b.data_ptr(), 0 if y is None else y.data_ptr(), at, k, m, active]
+        at += m * k + m
+    table = (ctypes.c_int64 * len(numbers))(*numbers)
+    threads = native.threads_for(len(x) * at >> 4)
+    addresses = (v.data_ptr() if isinstance(v, Tensor) else v for v in more)
+    given = x.data_ptr(), table, len(panels), layers.activation, len(x), threads, products.team()
+    _kernel(name, x.dtype)(*given, *addresses)
+
+
+@cache
+def _kernel(name: str, dtype: torch.dtype) -> Callable[..., None]:
+    kernel: Any = native.kernel_of(name, dtype)[0]
+    address, size = ctypes.c_void_p, ctypes.c_int64
+    backward = [address, address, address, size, size]
+    kernel.argtypes = [address, address, size, size, size, size, address] + (backward if "backward" in name else [])
+    return cast(Callable[..., None], kernel)
