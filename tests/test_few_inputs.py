@@ -6,9 +6,12 @@ from gymnasium import spaces
 from helpers import make_memory
 
 from rlmem.agents.trunk import Trunk
+from rlmem.memory.ffm import FFM
 from rlmem.memory.gru import GRU
 from rlmem.nets.encoder import Embeddings, Encoder
 from rlmem.nets.few_inputs import FewInputs
+from rlmem.scan import native
+from rlmem.scan.ffm import ffm_unroll
 from rlmem.scan.matmul import constant_weights
 from rlmem.types import Batch, Inputs
 
@@ -176,3 +179,29 @@ def test_acting_reads_from_the_table_what_it_reads_without(memory):
         truth, _ = trunk.step(inputs.map(lambda field: field[:, 0]), trunk.initial_state(6))
     assert not torch.allclose(before, after)
     torch.testing.assert_close(after, truth, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.skipif(bool(native.missing()), reason="there is no native engine")
+def test_slots_that_share_projections_get_the_gradients_of_all(monkeypatch):
+    """Sums over slots that share a row are the same to the bit with any number of threads."""
+    torch.manual_seed(0)
+    memory = FFM(5, 24, trace_size=8).double()
+    p, which = torch.randn(9, 64, dtype=torch.double, requires_grad=True), torch.randint(9, (4, 700))
+    start, state = torch.rand(4, 700) < 0.02, memory.initial_state(4).to(torch.cdouble)
+
+    def read(p, which, threads=1):
+        monkeypatch.setattr(native, "threads_for", lambda work: threads)
+        weights = memory.gamma(), memory.mix.weight, memory.mix.bias
+        y, last = ffm_unroll(p, *weights, state, start, which=which)
+        return y, torch.autograd.grad(y.square().sum() + last.abs().sum(), p)[0]
+
+    y, grad = read(p, which)
+    for found, truth in zip((y, grad), read(p, which, 3), strict=True):
+        assert torch.equal(found, truth)
+    alone = p[which].detach().requires_grad_()
+    expected, slotwise = read(alone, None)
+    assert torch.equal(y, expected)
+    torch.testing.assert_close(grad, torch.zeros_like(p).index_add(0, which.flatten(), slotwise.flatten(0, 1)))
+    for wrong in (which[:, :-1], which.int()):
+        with pytest.raises(ValueError, match="expected 2800 integers"):
+            read(p, wrong)

@@ -1,6 +1,7 @@
 """From slots to features: an encoder and a memory, or two of them for an actor and a critic."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 import torch
@@ -77,11 +78,11 @@ class Trunk(nn.Module):
     def step(self, inputs: Inputs, state: State) -> tuple[Tensor, State]:
         """Features [N, F] of one slot and the next memory state."""
         inputs = self._own(inputs)
-        x, projected = self._slots(inputs, project=not torch.is_grad_enabled())
-        if projected:
-            y, state = cast(Projecting, self.memory).step_projected(x, state, inputs.start)
-        else:
+        x, p = self._slots(inputs, project=not torch.is_grad_enabled())
+        if p is None:
             y, state = self.step_memory(self.memory, x, state, inputs.start)
+        else:
+            y, state = cast(Projecting, self.memory).step_projected(p, x, state, inputs.start)
         return self._beside(y, inputs), state
 
     @compilable
@@ -116,29 +117,29 @@ class Trunk(nn.Module):
 
     def _reading(self, inputs: Inputs) -> tuple[Reader, Tensor]:
         """What reads rows, and what it reads of every slot [B, T, ...]."""
-        x, projected = self._slots(inputs)
-        return (cast(Projecting, self.memory).read_projected if projected else self.memory), x
+        x, p = self._slots(inputs)
+        return (self.memory if p is None else partial(cast(Projecting, self.memory).read_projected, p)), x
 
-    def _slots(self, inputs: Inputs, project: bool = True) -> tuple[Tensor, bool]:
-        """The input of the memory for every slot, and whether it is that of its `..._projected` methods.
+    def _slots(self, inputs: Inputs, project: bool = True) -> tuple[Tensor, Tensor | None]:
+        """The input of the memory for every slot, and None; or which projection each slot has, and the projections.
 
         Where few inputs are possible, each of them is encoded and projected once for all slots that have it. FFM, GRU
         and LSTM then read the same to the bit; gradients are summed in another order.
 
-        project: whether it may be that of these methods
+        project: whether slots may be projected
         """
         if (versions := self._repeats(inputs)) is None:
-            return self.encoder(*inputs), False
+            return self.encoder(*inputs), None
         few = cast(FewInputs, self.few_inputs)
 
-        def table(weight: Tensor) -> tuple[Tensor, bool]:
+        def table(weight: Tensor) -> tuple[Tensor, Tensor | None]:
             with rows_alike():
                 x = self.encoder(*few.all())
-                p = cast(Projecting, self.memory).project_slots(x) if self.projects and project else None
-            return (x, False) if p is None else (p, True)
+                return x, cast(Projecting, self.memory).project_slots(x) if self.projects and project else None
 
-        rows, projected = derived(f"all inputs of {id(self)} at {versions}", next(self.parameters()), table)
-        return nn.functional.embedding(few.number(inputs), rows), projected
+        x, p = derived(f"all inputs of {id(self)} at {versions}", next(self.parameters()), table)
+        which = few.number(inputs)
+        return (nn.functional.embedding(which, x), None) if p is None else (which, p)
 
     def _repeats(self, inputs: Inputs) -> int | None:
         """The sum of all weights' versions if it is faster to encode all inputs than every slot; None: it is not.

@@ -273,8 +273,11 @@ class RecurrentCell(Memory):
     def over_episodes(
         self, sequence: Callable[..., tuple[Tensor, State]], x: Tensor, state: State, start: Tensor
     ) -> tuple[Tensor, State]:
-        """`forward` by a function that reads packed episodes as `sequence` does."""
-        B, T, _ = x.shape
+        """`forward` by a function that reads packed episodes as `sequence` does.
+
+        x: [B, T, ...]
+        """
+        B, T = start.shape
         packing = Packing(start)
         initial = self.initial_state(len(packing.row))
         state0 = where_start(packing.fresh, initial, tree_map(lambda s: s[packing.row], state))

@@ -9,10 +9,10 @@ from rlmem.types import State
 
 
 class Projecting(Memory):
-    """A memory with `forward(x, ...)` equal to `read_projected(project_slots(x), ...)`, and so for `step`.
+    """A memory that first projects each slot by itself, so that slots with equal inputs can share the projection.
 
-    Slots with equal inputs can then share what `project_slots` computes (`rlmem.agents.trunk`). That is done for
-    classes that define `project_slots` themselves; one that inherits it may read otherwise, and is given x.
+    `rlmem.agents.trunk` does so for classes that define `project_slots` themselves; one that inherits it may read
+    otherwise, and is given x.
     """
 
     @abstractmethod
@@ -20,12 +20,13 @@ class Projecting(Memory):
         """What is computed first from each slot of x [n, D] by itself: [n, P]; None: nothing, for this x."""
 
     @abstractmethod
-    def read_projected(self, p: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
-        """`forward` of rows of which p [B, T, P] has been computed by `project_slots`; p may be overwritten."""
+    def read_projected(self, p: Tensor, which: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        """`forward` of rows whose slots have the projections p[which].
+
+        p: [n, P], of `project_slots`
+        which: [B, T] integers
+        """
 
     @abstractmethod
-    def step_projected(self, p: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
-        """`step` of one slot of which p [B, P] has been computed by `project_slots`, and which may be overwritten.
-
-        It need not record a gradient.
-        """
+    def step_projected(self, p: Tensor, which: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        """`step` of slots that have the projections p[which], which [B]. It need not record a gradient."""

@@ -5,6 +5,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import embedding
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -60,8 +61,11 @@ class TorchCell(ZeroState, RecurrentCell, Projecting):
         sizes: [T], how many episodes take part in each step
         """
 
-    def read_projected(self, p: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
-        return self.over_episodes(self._states, p, state, start)
+    def read_projected(self, p: Tensor, which: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        def sequence(packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
+            return self._states(packed._replace(data=embedding(packed.data, p)), state, last)
+
+        return self.over_episodes(sequence, which, state, start)
 
     def _for_states_of(self, x: Tensor, state: State) -> Tensor | None:
         """`project_slots`, unless the kernel cannot read the state."""
@@ -80,8 +84,8 @@ class TorchCell(ZeroState, RecurrentCell, Projecting):
             return None
         return self._stepped(p, state)
 
-    def step_projected(self, p: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
-        states = self._stepped(p, where_start(start, self.initial_state(len(p)), state))
+    def step_projected(self, p: Tensor, which: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        states = self._stepped(embedding(which, p), where_start(start, self.initial_state(len(which)), state))
         return tree_leaves(states)[0], states
 
     def _stepped(self, p: Tensor, state: State) -> State:

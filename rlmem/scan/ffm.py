@@ -13,6 +13,10 @@ from rlmem.scan.native import addressable
 Fusing = Literal["native", "triton"]
 """The engines that have the kernels; the former for tensors on the CPU, the latter on CUDA."""
 _SCANS = {"native": native, "triton": triton_scan}
+MOST_PARTS = 8
+"""Sums of gradients that are made side by side where slots share rows."""
+SLOTS_OF_PART = 512
+"""With fewer, a sum of its own does not pay."""
 
 
 def ffm_unroll(
@@ -24,6 +28,7 @@ def ffm_unroll(
     start: Tensor,
     engine: Fusing = "native",
     precision: Precision = "float32",
+    which: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """y [B, T, H] and the final S [B, m, c], from the projections p [B, T, 2 m + 2 H] of the inputs.
 
@@ -35,11 +40,12 @@ def ffm_unroll(
     b_mix: [H]
     state: [B, m, c] complex
     start: [B, T] bool
+    which: [B, T] integers, which row of p [n, 2 m + 2 H] each slot has, for the native engine; None: p is as above
     """
-    B, T, _ = p.shape
+    B, T = start.shape
     check_flags(start, B, T)
-    _check_state(p, state, gamma)
-    return _Unroll.apply(p, gamma, W_mix, b_mix, state, start, engine, precision)
+    _check_state(p, B, state, gamma)
+    return _Unroll.apply(p, gamma, W_mix, b_mix, state, start, engine, precision, which)
 
 
 def ffm_step(
@@ -51,22 +57,26 @@ def ffm_step(
     start: Tensor,
     engine: Fusing = "native",
     precision: Precision = "float32",
+    which: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`ffm_unroll` of one slot, p [B, 2 m + 2 H] and start [B], without a gradient: y [B, H] and S [B, m, c]."""
-    (m, c), H, B = gamma.shape, len(b_mix), len(p)
+    """`ffm_unroll` of one slot, p [B, 2 m + 2 H] and start [B], without a gradient: y [B, H] and S [B, m, c].
+
+    which: [B], as there
+    """
+    (m, c), H, B = gamma.shape, len(b_mix), len(start)
     check_flags(start[:, None], B, 1)
-    _check_state(p, state, gamma)
+    _check_state(p, B, state, gamma)
     S, y = state.new_empty(state.shape), p.new_empty(B, H)
-    tensors = addressable(p), *(addressable(v) for v in (gamma, state, start)), S
-    _rows("ffm_step", tensors, engine, m, H, m * c, c)
+    rows = _Rows(addressable(p), which, B, engine, m, H)
+    rows.run("ffm_step", *(addressable(v) for v in (gamma, state, start)), S, width=m * c, c=c)
     z = linear(torch.view_as_real(S).flatten(1), W_mix, b_mix, precision)
-    _rows("ffm_out_forward", (p, z, y), engine, m, H, H)
+    rows.run("ffm_out_forward", z, y, width=H)
     return y, S
 
 
-def _check_state(p: Tensor, state: Tensor, gamma: Tensor) -> None:
+def _check_state(p: Tensor, B: int, state: Tensor, gamma: Tensor) -> None:
     """Raise ValueError unless `state` [B, m, c] and `gamma` have p's precision: kernels read them by address."""
-    shape, kind = (len(p), *gamma.shape), p.dtype.to_complex()
+    shape, kind = (B, *gamma.shape), p.dtype.to_complex()
     if state.shape != shape or {state.dtype, gamma.dtype} != {kind}:
         raise ValueError(f"state: expected {kind} {list(shape)}, got {state.dtype} {list(state.shape)}")
 
@@ -74,36 +84,38 @@ def _check_state(p: Tensor, state: Tensor, gamma: Tensor) -> None:
 class _Unroll(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx, p, gamma, W_mix, b_mix, state, start, engine: Fusing, precision: Precision
+        ctx, p, gamma, W_mix, b_mix, state, start, engine: Fusing, precision: Precision, which
     ) -> tuple[Tensor, Tensor]:
-        (B, T, _), (m, c), H = p.shape, gamma.shape, len(b_mix)
-        p = addressable(p.flatten(0, 1))
+        (B, T), (m, c), H = start.shape, gamma.shape, len(b_mix)
+        rows = _Rows(addressable(p.flatten(0, -2)), which, B * T, engine, m, H)
         u, y = p.new_empty(B, T, m), p.new_empty(B, T, H)
-        _rows("ffm_in_forward", (p, u), engine, m, H)
+        rows.run("ffm_in_forward", u)
         decay, first = (addressable(v) for v in (gamma.flatten(), state.flatten(1)))
         start = addressable(start)
         h = _SCANS[engine].forward(decay, u if c > 1 else u.to(decay.dtype), first, start, False)
         z = product(_pairs(h), W_mix, b_mix, precision)
-        _rows("ffm_out_forward", (p, z, y), engine, m, H)
-        ctx.save_for_backward(p, decay, first, start, h, z, W_mix)
-        ctx.sizes, ctx.engine, ctx.precision = (B, T, m, c, H), engine, precision
+        rows.run("ffm_out_forward", z, y, width=H)
+        ctx.save_for_backward(rows.p, rows.which, decay, first, start, h, z, W_mix)
+        ctx.sizes, ctx.shape, ctx.engine, ctx.precision = (B, T, m, c, H), p.shape, engine, precision
         return y, h[:, -1].view(B, m, c).clone()  # not a view, which would keep h
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_y: Tensor, grad_last: Tensor):
-        p, decay, first, start, h, z, W_mix = ctx.saved_tensors
+        p, which, decay, first, start, h, z, W_mix = ctx.saved_tensors
         (B, T, m, c, H), engine, precision = ctx.sizes, ctx.engine, ctx.precision
-        grad_z, grad_p = torch.empty_like(z), torch.empty_like(p)
-        _rows("ffm_out_backward", (p, z, addressable(grad_y), grad_z, grad_p), engine, m, H)
+        rows = _Rows(p, which, B * T, engine, m, H)
+        grad_z, grads_p = torch.empty_like(z), rows.gradients()
+        rows.run_back("ffm_out_backward", z, addressable(grad_y), grad_z, grads_p)
         grad_h = torch.view_as_complex(product(grad_z, W_mix.t(), None, precision).view(B, T, m * c, 2))
         grad_h[:, -1] += grad_last.reshape(B, m * c)
         needs_gamma = ctx.needs_input_grad[1]
         grad_gamma, grad_u, grad_first = _SCANS[engine].backward(decay, h, first, start, grad_h, m, needs_gamma, False)
-        _rows("ffm_in_backward", (p, grad_u.real.contiguous() if c == 1 else grad_u, grad_p), engine, m, H)
+        rows.run_back("ffm_in_backward", grad_u.real.contiguous() if c == 1 else grad_u, grads_p)
         grad_gamma = None if grad_gamma is None else grad_gamma.view(m, c)
         grad_mix, grad_first = gradient_of_weight(grad_z, _pairs(h), precision), grad_first.view(B, m, c)
-        return grad_p.view(B, T, -1), grad_gamma, grad_mix, grad_z.sum(0), grad_first, None, None, None
+        grad_p = grads_p[0] if len(grads_p) == 1 else grads_p.sum(0)
+        return grad_p.view(ctx.shape), grad_gamma, grad_mix, grad_z.sum(0), grad_first, *[None] * 4
 
 
 def _pairs(h: Tensor) -> Tensor:
@@ -111,13 +123,58 @@ def _pairs(h: Tensor) -> Tensor:
     return torch.view_as_real(h).flatten(2).flatten(0, 1)
 
 
-def _rows(
-    name: str, tensors: tuple[Tensor, ...], engine: Fusing, m: int, H: int, width: int | None = None, *more: int
-) -> None:
-    """Run a kernel for every row of p, which is the first tensor; `width`: numbers of a row, by default m + H."""
-    if engine == "native":
-        native.run_rows(name, (*tensors, *more), (m, H), len(tensors[0]), width or m + H)
-    else:
+class _Rows:
+    """The kernels that compute something of every slot by itself.
+
+    p: [n, 2 m + 2 H], contiguous
+    which: which row of it each slot has, in any shape; None: one of its own each
+    count: of slots
+    """
+
+    def __init__(self, p: Tensor, which: Tensor | None, count: int, engine: Fusing, m: int, H: int):
+        self.p, self.count, self.engine, self.m, self.H = p, count, engine, m, H
+        self.which = None if which is None else addressable(which)
+        if which is not None and (engine != "native" or which.numel() != count or which.dtype != torch.long):
+            raise ValueError(f"which: expected {count} integers, on the native engine, got {list(which.shape)}")
+        if which is None and len(p) != count:
+            raise ValueError(f"p: expected {count} rows, got {len(p)}")
+
+    def run(self, name: str, *tensors: Tensor, width: int | None = None, c: int | None = None) -> None:
+        """Run a kernel for every slot.
+
+        width: numbers of a slot, by default m + H
+        c: what `ffm_step` needs beside
+        """
+        m, H = self.m, self.H
+        if self.engine == "native":
+            more = () if c is None else (c,)
+            native.run_rows(name, (self.p, self.which, *tensors, *more), (m, H), self.count, width or m + H)
+        else:
+            self._launch(name, tensors, width, **({} if c is None else {"c": c}))
+
+    def gradients(self) -> Tensor:
+        """Memory for the gradients of p: [parts, *p.shape], which are to be added up.
+
+        If slots share rows, some parts of the slots have sums of their own each, which do not depend on threads.
+        """
+        if self.which is None:
+            return torch.empty_like(self.p)[None]
+        enough = min(self.count // SLOTS_OF_PART, self.count // (4 * len(self.p)))
+        return self.p.new_zeros(max(1, min(MOST_PARTS, enough)), *self.p.shape)
+
+    def run_back(self, name: str, *tensors: Tensor) -> None:
+        """Run a kernel that writes to what `gradients` returned, the last of the tensors."""
+        if self.engine != "native":
+            return self._launch(name, tensors, None)
+        threads = native.threads_for(self.count * (self.m + self.H))
+        parts = max(1, min(threads, self.count)) if self.which is None else len(tensors[-1])
+        size = 0 if self.which is None else self.p.numel()
+        ranges = native.shares(parts, min(threads, parts))
+        given = [(self.m, self.H, *some, self.count, parts, size) for some in ranges]
+        native.call_in_parallel(name, (self.p, self.which, *tensors), given)
+
+    def _launch(self, name: str, tensors: tuple[Tensor, ...], width: int | None, **more: int) -> None:
+        m, H = self.m, self.H
         block = 1 << (max(width or 0, m, H) - 1).bit_length()
-        extra = dict(zip("c", more, strict=False))
-        triton_scan.launch(f"triton_gate_kernels.{name}", (len(tensors[0]),), tensors, **extra, m=m, H=H, BLOCK=block)
+        grid = (self.count,)
+        triton_scan.launch(f"triton_gate_kernels.{name}", grid, (self.p, *tensors), **more, m=m, H=H, BLOCK=block)
