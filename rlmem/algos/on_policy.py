@@ -53,7 +53,8 @@ class FromRollouts(HeadSettings, Algorithm):
         on_nan: see `Finite`
         """
         self.agent, self.generator, self.finite = agent, generator, Finite(on_nan)
-        self.optim = self.make_optimiser(list(agent.parameters()))
+        self.parameters: list[nn.Parameter] = list(agent.parameters())
+        self.optim = self.make_optimiser(self.parameters)
         compiler = getattr(agent, "compiler", None)
         # Methods that are `recorded` read it. In several processes, a gradient holds means over the rows of all.
         self.compiler = compiler if isinstance(compiler, Graphs) and alone() else None
@@ -120,7 +121,7 @@ class FromRollouts(HeadSettings, Algorithm):
         """The gradients of a loss, one for each of the agent's parameters."""
         self.optim.zero_grad()
         loss.backward()
-        return [parameter.grad for parameter in self.agent.parameters()]
+        return [parameter.grad for parameter in self.parameters]
 
     def step(self, loss: Tensor, gradients: list[Tensor | None] | None = None) -> Tensor:
         """Take one gradient step, clipped by global norm, if loss and gradient are finite. Returns the norm before
@@ -128,12 +129,11 @@ class FromRollouts(HeadSettings, Algorithm):
 
         gradients: of the loss, as `gradients` returned them; None: they are taken here
         """
-        parameters = list(self.agent.parameters())
-        for parameter, gradient in zip(parameters, gradients or self.gradients(loss), strict=True):
+        for parameter, gradient in zip(self.parameters, gradients or self.gradients(loss), strict=True):
             parameter.grad = gradient
-        sum_gradients(parameters)
+        sum_gradients(self.parameters)
         limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
-        grad_norm = nn.utils.clip_grad_norm_(parameters, limit)
+        grad_norm = nn.utils.clip_grad_norm_(self.parameters, limit)
         self.finite.step(self.optim, loss=loss, grad_norm=grad_norm)
         return grad_norm
 
@@ -200,12 +200,12 @@ class OnPolicy(FromRollouts):
 
 
 def mean(x: Tensor, mask: Tensor) -> Tensor:
-    """Mean of x [B, T] where mask, over the rows of all processes; zero if the mask is empty."""
+    """`masked_mean`, over the rows of all processes."""
     if alone():
         return masked_mean(x, mask)
     total, count = masked_total(x, mask)
-    total, count = summed(torch.stack([total, count.to(total.dtype)])).unbind()
-    return total / count.clamp(min=1)
+    *totals_of_all, count = summed(torch.cat([total.view(-1), count.to(total.dtype)[None]])).unbind()
+    return torch.stack(totals_of_all).view_as(total) / count.clamp(min=1)
 
 
 def means(steps: list[dict[str, Tensor]]) -> dict[str, float]:

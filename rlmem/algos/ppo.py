@@ -166,23 +166,25 @@ class PPO(OnPolicy):
         advantage = old["advantage"]
         if self.normalize_advantage == "minibatch":
             advantage = standardise(advantage, mask, mean)
-        policy_loss = mean(clipped_surrogate(log_prob, old["log_prob"], advantage, clip), mask)
+        surrogate = clipped_surrogate(log_prob, old["log_prob"], advantage, clip)
         error = value_error(value, old["target"], self.value_error_clamp)
         for second in self.agent.more_values(critic):
             second_error = value_error(second, old["second_target"], self.value_error_clamp)
             error = with_discrepancy(error, value, second_error, second, self.ld_weight)
-        value_loss = mean(error, mask)
-        entropy = mean(policy.entropy(), mask)
-        loss = policy_loss + self.value_coef * value_loss - self.entropy_coef * entropy
         log_ratio = (log_prob - old["log_prob"]).detach()
+        ratio_less_one = torch.expm1(log_ratio)
         if "parameters" in old:
-            kl = mean(self.agent.policy.distribution(old["parameters"]).kl(policy), mask)
-            loss = loss + kl_coef * kl
+            kl = self.agent.policy.distribution(old["parameters"]).kl(policy)
         else:
-            kl = mean(torch.expm1(log_ratio) - log_ratio, mask)  # unbiased, never negative (Schulman 2020)
-        clipped = mean(((torch.exp(log_ratio) - 1).abs() > clip).float(), mask)
-        metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, "kl": kl}
-        metrics = {name: value.detach() for name, value in (metrics | {"clip_fraction": clipped}).items()}
+            kl = ratio_less_one - log_ratio  # unbiased, never negative (Schulman 2020)
+        clipped = (ratio_less_one.abs() > clip).float()
+        all_means = mean(torch.stack([surrogate, error, policy.entropy(), kl, clipped]), mask)
+        policy_loss, value_loss, entropy, kl, _ = all_means.unbind()
+        loss = policy_loss + self.value_coef * value_loss - self.entropy_coef * entropy
+        if "parameters" in old:
+            loss = loss + kl_coef * kl
+        names = "policy_loss", "value_loss", "entropy", "kl", "clip_fraction"
+        metrics = dict(zip(names, all_means.detach().unbind(), strict=True))
         return loss.detach(), metrics, self.gradients(loss)
 
     def state_dict(self) -> dict[str, Any]:

@@ -7,16 +7,17 @@ from torch import Tensor
 
 
 def masked_total(x: Tensor, mask: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Sum of x [B, T] where mask, and the number of these slots. Values outside the mask have no effect, not even
-    NaN. Arguments as in `masked_mean`.
+    """Sum of x where mask, and the number of these slots. Values outside the mask have no effect, not even NaN.
+    Arguments as in `masked_mean`.
     """
-    return torch.where(mask, x if weight is None else weight * x, 0).sum(), mask.sum()
+    counted = torch.where(mask, x if weight is None else weight * x, 0)
+    return counted.sum() if x.dim() == mask.dim() else counted.flatten(-mask.dim()).sum(-1), mask.sum()
 
 
 def masked_mean(x: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
     """Mean of x where mask; zero if the mask is empty.
 
-    x: [B, T]
+    x: [B, T], or several of these [K, B, T], of which [K] means are returned
     mask: [B, T] bool
     weight: [B, T] factors of the terms, such as importance weights; the sum is still divided by the number of slots
     """
