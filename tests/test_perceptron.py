@@ -28,7 +28,7 @@ def plain(model, x):
 
 
 def by_kernel(model, x):
-    return perceptron.perceptron(x, perceptron._layers(model))
+    return perceptron.perceptrons(x, [perceptron._layers((model,))])[0]
 
 
 @pytest.fixture
@@ -77,6 +77,22 @@ def test_a_row_is_what_it_is_alone_and_layer_by_layer():
         assert torch.equal(nn.Sequential(*model)(x), together)
         for rows in (1, 2, 7, 64, 599):
             assert torch.equal(by_kernel(model, x[:rows]), together[:rows])
+
+
+def test_several_that_read_the_same_add_up_their_gradients():
+    one, other = made(nn.Tanh, sizes=(70, 50, 33, 4)).double(), made(nn.Tanh, True, (70, 20, 9, 1)).double()
+    x = torch.randn(1100, 70, dtype=torch.double, requires_grad=True)
+    inputs = [x, *one.parameters(), *other.parameters()]
+    together = perceptron.through_each([(one[0], *one[1:]), (other,)], x)
+    apart = plain(one, x), plain(other, x)
+    for found, truth in zip(together, apart, strict=True):
+        torch.testing.assert_close(found, truth, rtol=1e-12, atol=1e-12)
+    directions = [torch.randn_like(y) for y in apart]
+    found, truth = (torch.autograd.grad(made, inputs, directions) for made in (together, apart))
+    for ours, theirs in zip(found, truth, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+    with torch.no_grad(), other.register_forward_hook(lambda module, args, y: y + 1):  # then each by itself
+        torch.testing.assert_close(perceptron.through_each([(one,), (other,)], x)[1], apart[1] + 1)
 
 
 def test_threads_share_the_work_without_changing_it(monkeypatch):

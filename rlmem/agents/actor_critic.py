@@ -14,6 +14,7 @@ from rlmem.nets.graphs import recorded
 from rlmem.nets.heads import PolicyHead
 from rlmem.nets.layers import VALUE_GAIN, HeadLayers
 from rlmem.scan import Perceptron
+from rlmem.scan.perceptron import through_each
 from rlmem.types import Batch, Inputs, State, action_mask
 
 MemoryGradient = Literal["both", "critic", "actor"]
@@ -100,4 +101,7 @@ class ActorCritic(Agent):
         if not self.trunks.separate:
             actor = actor.detach() if self.memory_gradient == "critic" else actor
             critic = critic.detach() if self.memory_gradient == "actor" else critic
+        if actor is critic:
+            output, value = through_each((self.policy.layers, (self.critic,)), actor)
+            return self.policy.parameters_from(output, mask), value.squeeze(-1)
         return self.policy.parameters_of(actor, mask), self.critic(critic).squeeze(-1)

@@ -23,7 +23,6 @@ class Elements(nn.Module):
 
     values: Tensor
     least: Tensor
-    last: Tensor
     weight: Tensor
 
     def __init__(self, space: Space, from_zero: bool = False):
@@ -34,18 +33,17 @@ class Elements(nn.Module):
         weight = np.append(np.cumprod(sizes[:0:-1])[::-1], 1)
         self.single = isinstance(space, spaces.Discrete)
         self.sizes, self.first = sizes.tolist(), first.tolist()
-        tables = {"values": values, "least": first, "last": sizes - 1, "weight": weight}
+        tables = {"values": values, "least": first, "weight": weight}
         for name, table in tables.items():
             tensor = torch.as_tensor(np.ascontiguousarray(table), dtype=torch.long)
             self.register_buffer(name, tensor[..., 0] if self.single else tensor, persistent=False)
 
     def number(self, x: Tensor) -> Tensor:
-        """Which element each of x [..., *shape] is: [...]; for what is outside the space, as padding may be, any."""
+        """Which element each of x [..., *shape] is: [...]; any number for what is outside the space."""
         x = x.long()
         if self.single:
-            return (x - self.first[0]).clamp(0, self.sizes[0] - 1)
-        place = (x - self.least).clamp(torch.zeros_like(self.last), self.last)
-        return (place * self.weight).sum(-1)
+            return x - self.first[0] if self.first[0] else x
+        return ((x - self.least) * self.weight).sum(-1)
 
 
 class FewInputs(nn.Module):
@@ -85,11 +83,11 @@ class FewInputs(nn.Module):
         return Inputs(values[number % n], prev_action, self.no_reward, start)
 
     def number(self, inputs: Inputs) -> Tensor:
-        """Which of all inputs each slot has: [...] of start [...]."""
-        action = inputs.start.long() if self.actions is None else self.actions.number(inputs.prev_action)
-        if self.actions is not None:
-            action = torch.where(inputs.start, self.kinds, action)
-        return self.observations.number(inputs.obs) + len(self.observations.values) * action
+        """Which of all inputs each slot has: [...] of start [...]; any, for what is outside the spaces."""
+        n = len(self.observations.values)
+        action = 0 if self.actions is None else n * self.actions.number(inputs.prev_action)
+        number = torch.where(inputs.start, n * self.kinds, action) + self.observations.number(inputs.obs)
+        return number.clamp_(0, self.count - 1)  # padding may be anything
 
 
 def _sizes(space: Space) -> list[int] | None:

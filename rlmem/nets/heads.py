@@ -34,9 +34,14 @@ class Head(nn.Module):
         self.trunk, width = layers.hidden(input_size)
         self.out = layers.output(width, output_size, self.gain)
 
+    @property
+    def layers(self) -> tuple[nn.Module, nn.Module]:
+        """What features go through one after the other."""
+        return self.trunk, self.out
+
     @compilable
     def output(self, features: Tensor) -> Tensor:
-        return through((self.trunk, self.out), features)
+        return through(self.layers, features)
 
     def forward(self, features: Tensor) -> Any:
         return self.output(features)
@@ -140,7 +145,11 @@ class PolicyHead(Head):
 
         mask: of discrete actions, those that are allowed [..., P]; None: all
         """
-        out = masked(self.output(features), mask)
+        return self.parameters_from(self.output(features), mask)
+
+    def parameters_from(self, output: Tensor, mask: Tensor | None = None) -> Tensor:
+        """`parameters_of` the features that `output` gives [..., output_size] of."""
+        out = masked(output, mask)
         return out if self.log_std is None else torch.cat([out, self.log_std.expand_as(out)], -1)
 
     def distribution(self, parameters: Tensor) -> Distribution:

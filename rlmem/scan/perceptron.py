@@ -6,6 +6,7 @@ A few rows go through all layers at once, so that what is between layers stays i
 import ctypes
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from itertools import chain, pairwise
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -50,12 +51,19 @@ class Perceptron(nn.Sequential):
 def through(modules: Iterable[nn.Module], x: Tensor) -> Tensor:
     """What modules, each applied to what the one before returns, make of x [..., k]: [..., m].
 
-    Where they are linear layers and activations, as `perceptron` of them; each by itself if hooks wait for one.
+    Where they are linear layers and activations, as `perceptrons` of them; each by itself if hooks wait for one.
     """
-    modules = tuple(modules)
-    layers = _layers(modules)
-    if layers is not None and _takes(x, layers):
-        return perceptron(x, layers)
+    return through_each([tuple(modules)], x)[0]
+
+
+def through_each(rows: Sequence[Sequence[nn.Module]], x: Tensor) -> list[Tensor]:
+    """`through` of several rows of modules that read the same x; their gradients are added up where they arise."""
+    layers = [_layers(modules) for modules in rows]
+    known = [found for found in layers if found is not None and _takes(x, found)]
+    return perceptrons(x, known) if len(known) == len(rows) else [_by_themselves(modules, x) for modules in rows]
+
+
+def _by_themselves(modules: Sequence[nn.Module], x: Tensor) -> Tensor:
     for module in modules:
         x = module(x)
     return x
@@ -67,17 +75,19 @@ def is_hooked(module: nn.Module) -> bool:
     return bool(found)
 
 
-def perceptron(x: Tensor, layers: Layers) -> Tensor:
-    """What the last layer makes of x [..., k]: [..., m]; differentiable.
+def perceptrons(x: Tensor, several: Sequence[Layers]) -> list[Tensor]:
+    """What the last layers of several perceptrons make of x [..., k]: [..., m] each; differentiable.
 
     Without activations, a row is to the bit what `products.product` makes of it, layer by layer.
     """
     rows = addressable(x.flatten(0, -2) if x.dim() > 1 else x[None])
     if torch.is_grad_enabled():
-        y: Tensor = _Perceptron.apply(rows, layers.activation, layers.active, *layers.weights, *layers.biases)
+        kinds = [(len(layers.weights), layers.activation, layers.active) for layers in several]
+        parameters = (parameter for layers in several for parameter in (*layers.weights, *layers.biases))
+        made: Iterable[Tensor] = _Perceptrons.apply(rows, kinds, *parameters)
     else:
-        y = _forward(rows, layers, keep=False)[-1]
-    return y.view(*x.shape[:-1], y.shape[-1])
+        made = (_forward(rows, layers, keep=False)[-1] for layers in several)
+    return [y.view(*x.shape[:-1], y.shape[-1]) for y in made]
 
 
 def _layers(modules: Iterable[nn.Module]) -> Layers | None:
@@ -97,7 +107,8 @@ def _layers(modules: Iterable[nn.Module]) -> Layers | None:
             kinds.add(kind)
         else:
             return None
-    if len(weights) + sum(active) < 2 or len(kinds) > 1:
+    fit = all(after.shape[1] == len(before) for before, after in pairwise(weights))  # or else torch says so
+    if len(weights) + sum(active) < 2 or len(kinds) > 1 or not fit:
         return None
     return Layers(weights, biases, ACTIVATIONS[kinds.pop()] if kinds else 0, active)
 
@@ -123,42 +134,66 @@ def _takes(x: Tensor, layers: Layers) -> bool:
     return pays and native.takes(x, *layers.weights, *layers.biases)
 
 
-class _Perceptron(torch.autograd.Function):
+Kind = tuple[int, int, list[bool]]
+"""The number of `Layers`, and what they have beside parameters."""
+
+
+class _Perceptrons(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, activation: int, active: list[bool], *parameters: Tensor) -> Tensor:
-        ctx.layers = len(active), activation, active
-        between = _forward(x, _together(parameters, *ctx.layers), keep=True)
-        ctx.save_for_backward(x, *parameters, *between)
-        return between[-1]
+    def forward(ctx, x: Tensor, kinds: list[Kind], *parameters: Tensor) -> tuple[Tensor, ...]:
+        between = [_forward(x, layers, keep=True) for layers in _together(parameters, kinds)]
+        ctx.save_for_backward(x, *parameters, *chain(*between))
+        ctx.kinds = kinds
+        return tuple(outputs[-1] for outputs in between)
 
     @staticmethod
-    def backward(ctx, grad_y: Tensor):
+    def backward(ctx, *grads_y: Tensor):
         x, *others = ctx.saved_tensors
-        count = ctx.layers[0]
-        parameters, between = others[: 2 * count], others[2 * count :]
-        layers = _together(parameters, *ctx.layers)
-        needs_x, _, _, *needs = ctx.needs_input_grad
+        count = sum(layers for layers, *_ in ctx.kinds)
+        parameters, between = others[: 2 * count], iter(others[2 * count :])
+        several = _together(parameters, ctx.kinds)
+        needs_x, _, *needs = ctx.needs_input_grad
         if torch.is_grad_enabled():  # it will be differentiated again
             inputs = {i: v for i, v in enumerate([x, *parameters]) if [needs_x, *needs][i]}
-            found = torch.autograd.grad(_plain(x, layers), [*inputs.values()], grad_y, create_graph=True)
+            made = [_plain(x, layers) for layers in several]
+            found = torch.autograd.grad(made, [*inputs.values()], grads_y, create_graph=True)
             grads = dict(zip(inputs, found, strict=True))
-            return grads.get(0), None, None, *(grads.get(1 + i) for i in range(2 * count))
+            return grads.get(0), None, *(grads.get(1 + i) for i in range(2 * count))
         grad_x = torch.empty_like(x) if needs_x else None
-        parts = max(1, min(MOST_PARTS, len(x) // (2 * ROWS)))
-        sizes = [size for W in layers.weights for size in (W.numel(), len(W))]
-        sums = x.new_empty(parts, sum(sizes)) if any(needs) else None
-        panels = [products.packed(W.t()) for W in layers.weights]
-        more = addressable(grad_y), grad_x, sums, sum(sizes), parts
-        _run("perceptron_backward", x, layers, panels, between, *more)
-        if sums is None:
-            return grad_x, *[None] * (2 + 2 * count)
-        of = (sums[0] if parts == 1 else sums.sum(0)).split(sizes)
-        of_weights = [grad.view_as(W) for grad, W in zip(of[::2], layers.weights, strict=True)]
-        return grad_x, None, None, *of_weights, *of[1::2]
+        grads_of_all: list[Tensor | None] = []
+        for i, (layers, grad_y) in enumerate(zip(several, grads_y, strict=True)):
+            outputs = [next(between) for _ in layers.weights]
+            needed = any(needs[len(grads_of_all) :][: 2 * len(outputs)])
+            grads_of_all += _backward(x, layers, outputs, addressable(grad_y), grad_x, i > 0, needed)
+        return grad_x, None, *grads_of_all
 
 
-def _together(parameters: Sequence[Tensor], count: int, activation: int, active: list[bool]) -> Layers:
-    return Layers([*parameters[:count]], [*parameters[count:]], activation, active)
+def _together(parameters: Sequence[Tensor], kinds: Sequence[Kind]) -> list[Layers]:
+    """Layers from the parameters of all, of each first the weights."""
+    left, found = iter(parameters), list[Layers]()
+    for count, activation, active in kinds:
+        weights, biases = ([next(left) for _ in range(count)] for _ in range(2))
+        found.append(Layers(weights, biases, activation, active))
+    return found
+
+
+def _backward(
+    x: Tensor, layers: Layers, outputs: list[Tensor], grad_y: Tensor, grad_x: Tensor | None, adds: bool, needed: bool
+) -> list[Tensor | None]:
+    """The gradients of weights and biases, if they are needed; writes that of x.
+
+    outputs: of every layer
+    adds: whether to add to `grad_x`
+    """
+    parts = max(1, min(MOST_PARTS, len(x) // (2 * ROWS)))
+    sizes = [size for W in layers.weights for size in (W.numel(), len(W))]
+    sums = x.new_empty(parts, sum(sizes)) if needed else None
+    panels = [products.packed(W.t()) for W in layers.weights]
+    _run("perceptron_backward", x, layers, panels, outputs, grad_y, grad_x, adds, sums, sum(sizes), parts)
+    if sums is None:
+        return [None] * len(sizes)
+    of = (sums[0] if parts == 1 else sums.sum(0)).split(sizes)
+    return [*(grad.view_as(W) for grad, W in zip(of[::2], layers.weights, strict=True)), *of[1::2]]
 
 
 def _forward(x: Tensor, layers: Layers, keep: bool) -> list[Tensor]:
@@ -207,6 +242,6 @@ def _run(
 def _kernel(name: str, dtype: torch.dtype) -> Callable[..., None]:
     kernel: Any = native.kernel_of(name, dtype)[0]
     address, size = ctypes.c_void_p, ctypes.c_int64
-    backward = [address, address, address, size, size]
+    backward = [address, address, size, address, size, size]
     kernel.argtypes = [address, address, size, size, size, size, address] + (backward if "backward" in name else [])
     return cast(Callable[..., None], kernel)

@@ -66,8 +66,9 @@ struct Perceptron {
     }
   }
 
-  // The gradients of rows [begin, end): dx [n, k] unless it is null, and of all weights, added up in `sums` unless it is.
-  void backward(I begin, I end, const R* dy, R* dx, R* sums) const {
+  // The gradients of rows [begin, end): dx [n, k] unless it is null, to which they are added if asked; and those of all
+  // weights, summed up in `sums`, unless it is.
+  void backward(I begin, I end, const R* dy, R* dx, bool adds, R* sums) const {
     const Product<R> times(ROWS, widest);
     const std::unique_ptr<R[]> work(new R[(2 * ROWS + 1) * widest]);
     R *spare = work.get(), *other = spare + ROWS * widest, *column = other + ROWS * widest;
@@ -93,7 +94,7 @@ struct Perceptron {
         }
         if (l || dx) {
           R* to = l ? other : dx + r * k;
-          multiply<R>(rows, m, k, {g, m, 1}, layer.panels, nullptr, 0, {to, k, 1});
+          multiply<R>(rows, m, k, {g, m, 1}, layer.panels, !l && adds ? to : nullptr, k, {to, k, 1});
           g = to;
           std::swap(spare, other);
         }
@@ -112,12 +113,12 @@ struct Perceptron {
   }                                                                                                                    \
   /* `parts` groups of rows have sums of their own, `size` numbers each, so that these do not depend on threads */     \
   void perceptron_backward_##X(const R* x, const Layer<R>* layers, I count, I kind, I n, I threads, Team team,         \
-                               const R* dy, R* dx, R* sums, I size, I parts) {                                         \
+                               const R* dy, R* dx, I adds, R* sums, I size, I parts) {                                 \
     const Perceptron<R> all(x, layers, count, kind, n);                                                                \
     const I blocks = (n + ROWS - 1) / ROWS;                                                                            \
     share(parts, threads, team, [&](I p) {                                                                             \
       all.backward(blocks * p / parts * ROWS, std::min(n, blocks * (p + 1) / parts * ROWS), dy, dx,                    \
-                   sums ? sums + p * size : sums);                                                                     \
+                   adds, sums ? sums + p * size : sums);                                                               \
     });                                                                                                                \
   }
 
