@@ -205,3 +205,8 @@ def test_slots_that_share_projections_get_the_gradients_of_all(monkeypatch):
     for wrong in (which[:, :-1], which.int()):
         with pytest.raises(ValueError, match="expected 2800 integers"):
             read(p, wrong)
+    for beyond in (which - 1, which + 1):
+        with pytest.raises(ValueError, match="expected numbers of 9 rows"):
+            read(p, beyond)
+    with pytest.raises(ValueError, match=r"p: expected \[9, 64\]"):
+        read(p[:, 1:], which)

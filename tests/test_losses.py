@@ -217,6 +217,28 @@ def test_multi_categorical_is_the_product_of_its_parts():
     assert both.mode()[0].tolist() == [a.mode()[0], b.mode()[0]]
 
 
+def test_log_probabilities_have_the_gradient_that_is_asked_for():
+    logits = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    action, ours = torch.tensor([[0, 1, 2, 3], [4, 0, 1, 2], [3, 4, 0, 1]]), Categorical(logits)
+    with torch.no_grad():
+        ours.entropy()
+    found = ours.log_prob(action)
+    truth = logits.log_softmax(-1).gather(-1, action[..., None]).squeeze(-1)
+    assert torch.equal(found, truth)
+    both = (torch.autograd.grad(x.square().sum(), logits)[0] for x in (found, truth))
+    torch.testing.assert_close(*both)
+    assert torch.equal(Categorical(logits[0, 0]).log_prob(action[0, 0]), truth[0, 0])
+    with pytest.raises(IndexError):
+        Categorical(logits).log_prob(action - 100)
+
+
+def test_means_of_several_are_those_of_each():
+    x, mask = torch.randn(3, 4, 7, generator=torch.Generator().manual_seed(0)), torch.rand(4, 7) < 0.5
+    x[:, ~mask] = torch.nan
+    torch.testing.assert_close(masked_mean(x, mask), torch.stack([masked_mean(row, mask) for row in x]))
+    assert masked_mean(x, torch.zeros_like(mask)).tolist() == [0, 0, 0]
+
+
 def test_samples_follow_the_probabilities():
     logits = torch.tensor([0.1, 0.2, 0.7]).log().expand(20000, 3)
     frequency = torch.bincount(Categorical(logits).sample(torch.Generator().manual_seed(0))) / 20000

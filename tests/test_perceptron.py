@@ -22,7 +22,7 @@ def made(activation, last=False, sizes=(70, 50, 33, 4)):
 
 def plain(model, x):
     """The same weights in torch's own modules."""
-    for layer in (module for module in model.modules() if not isinstance(module, nn.Sequential)):
+    for layer in perceptron._flat((model,)):
         x = nn.functional.linear(x, layer.weight, layer.bias) if isinstance(layer, Linear) else layer(x)
     return x
 
@@ -114,6 +114,48 @@ def test_only_what_needs_a_gradient_gets_one():
     (of_x,) = torch.autograd.grad(by_kernel(model, x).sum(), [x])
     of_weights = torch.autograd.grad(by_kernel(model, x.detach()).sum(), list(model.parameters()))
     assert all(map(torch.equal, everything, (of_x, *of_weights)))
+
+
+def test_frozen_weights_get_none():
+    model, x = made(nn.ReLU), torch.randn(300, 70, requires_grad=True)
+    everything = torch.autograd.grad(by_kernel(model, x).sum(), [x, *model.parameters()])
+    model[0][2].requires_grad_(False)
+    learning = [p for p in model.parameters() if p.requires_grad]
+    some = torch.autograd.grad(by_kernel(model, x).sum(), [x, *learning])
+    assert all(map(torch.equal, some, [*everything[:3], *everything[5:]]))
+    model.requires_grad_(False)
+    assert torch.equal(torch.autograd.grad(by_kernel(model, x).sum(), x)[0], everything[0])
+
+
+def test_weights_that_are_met_twice_are_not_counted_twice():
+    torch.manual_seed(0)
+    layer, x = Linear(6, 6).double(), torch.randn(40, 6, dtype=torch.double, requires_grad=True)
+    model = Perceptron(layer, nn.Tanh(), layer, nn.Tanh())
+    for create in (False, True):
+        found = torch.autograd.grad(by_kernel(model, by_kernel(model, x)).sum(), [x, layer.weight], create_graph=create)
+        truth = torch.autograd.grad(plain(model, plain(model, x)).sum() * 1.0, [x, layer.weight])
+        for ours, theirs in zip(found, truth, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+def test_what_it_returns_may_be_changed():
+    model, x = made(nn.ReLU), torch.randn(300, 70, requires_grad=True)
+    (doubled,) = torch.autograd.grad(by_kernel(model, x).mul_(2).sum(), x)
+    assert torch.equal(doubled, torch.autograd.grad(2 * by_kernel(model, x).sum(), x)[0])
+
+
+def test_compilers_see_torchs_own_operators_for_any_number_of_rows(calls):
+    model, frames = made(nn.ReLU), []
+
+    def backend(graph, inputs):
+        frames.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=backend)
+    for rows in (4, 64, 5000):
+        x = torch.randn(rows, 70)
+        torch.testing.assert_close(compiled(x), plain(model, x), rtol=1e-5, atol=1e-5)
+    assert len(frames) == 1 and not calls
 
 
 def test_it_can_be_differentiated_twice():

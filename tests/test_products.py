@@ -16,7 +16,17 @@ from rlmem.scan import native, products
 from rlmem.scan.matmul import FEW, KERNEL_LEADS, LITTLE, constant_weights, gradient_of_weight, linear
 
 KERNEL = pytest.mark.skipif(not KERNEL_LEADS or bool(native.missing()), reason="products are torch's here")
-SHAPES = [(1, 1, 1), (0, 3, 2), (2, 3, 0), (5, 3, 7), (9, 17, 48), (17, 0, 5), (37, 1100, 100), (140, 600, 97)]
+SHAPES = [
+    (1, 1, 1),
+    (0, 3, 2),
+    (2, 3, 0),
+    (5, 3, 7),
+    (9, 17, 48),
+    (17, 0, 5),
+    (37, 1100, 100),
+    (140, 600, 97),
+    (1100, 300, 49),
+]
 """Rows, numbers in a sum and columns: around the sizes of tiles, panels, chunks and depths."""
 
 

@@ -53,8 +53,8 @@ class FromRollouts(HeadSettings, Algorithm):
         on_nan: see `Finite`
         """
         self.agent, self.generator, self.finite = agent, generator, Finite(on_nan)
-        self.parameters: list[nn.Parameter] = list(agent.parameters())
-        self.optim = self.make_optimiser(self.parameters)
+        self.weights: list[nn.Parameter] = list(agent.parameters())
+        self.optim = self.make_optimiser(self.weights)
         compiler = getattr(agent, "compiler", None)
         # Methods that are `recorded` read it. In several processes, a gradient holds means over the rows of all.
         self.compiler = compiler if isinstance(compiler, Graphs) and alone() else None
@@ -121,7 +121,7 @@ class FromRollouts(HeadSettings, Algorithm):
         """The gradients of a loss, one for each of the agent's parameters."""
         self.optim.zero_grad()
         loss.backward()
-        return [parameter.grad for parameter in self.parameters]
+        return [parameter.grad for parameter in self.weights]
 
     def step(self, loss: Tensor, gradients: list[Tensor | None] | None = None) -> Tensor:
         """Take one gradient step, clipped by global norm, if loss and gradient are finite. Returns the norm before
@@ -129,11 +129,11 @@ class FromRollouts(HeadSettings, Algorithm):
 
         gradients: of the loss, as `gradients` returned them; None: they are taken here
         """
-        for parameter, gradient in zip(self.parameters, gradients or self.gradients(loss), strict=True):
+        for parameter, gradient in zip(self.weights, gradients or self.gradients(loss), strict=True):
             parameter.grad = gradient
-        sum_gradients(self.parameters)
+        sum_gradients(self.weights)
         limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
-        grad_norm = nn.utils.clip_grad_norm_(self.parameters, limit)
+        grad_norm = nn.utils.clip_grad_norm_(self.weights, limit)
         self.finite.step(self.optim, loss=loss, grad_norm=grad_norm)
         return grad_norm
 
@@ -204,8 +204,8 @@ def mean(x: Tensor, mask: Tensor) -> Tensor:
     if alone():
         return masked_mean(x, mask)
     total, count = masked_total(x, mask)
-    *totals_of_all, count = summed(torch.cat([total.view(-1), count.to(total.dtype)[None]])).unbind()
-    return torch.stack(totals_of_all).view_as(total) / count.clamp(min=1)
+    sums = summed(torch.cat([total.view(-1), count.to(total.dtype)[None]]))
+    return sums[:-1].view_as(total) / sums[-1].clamp(min=1)
 
 
 def means(steps: list[dict[str, Tensor]]) -> dict[str, float]:

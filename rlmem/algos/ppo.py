@@ -174,11 +174,11 @@ class PPO(OnPolicy):
         log_ratio = (log_prob - old["log_prob"]).detach()
         ratio_less_one = torch.expm1(log_ratio)
         if "parameters" in old:
-            kl = self.agent.policy.distribution(old["parameters"]).kl(policy)
+            change = self.agent.policy.distribution(old["parameters"]).kl(policy)
         else:
-            kl = ratio_less_one - log_ratio  # unbiased, never negative (Schulman 2020)
+            change = ratio_less_one - log_ratio  # unbiased, never negative (Schulman 2020)
         clipped = (ratio_less_one.abs() > clip).float()
-        all_means = mean(torch.stack([surrogate, error, policy.entropy(), kl, clipped]), mask)
+        all_means = mean(torch.stack([surrogate, error, policy.entropy(), change, clipped]), mask)
         policy_loss, value_loss, entropy, kl, _ = all_means.unbind()
         loss = policy_loss + self.value_coef * value_loss - self.entropy_coef * entropy
         if "parameters" in old:

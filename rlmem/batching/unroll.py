@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_map
 from rlmem.types import Spans, State, on_host, to_device, with_host
 
 Reader = Callable[[Tensor, State, Tensor], tuple[Tensor, State]]
-"""A memory's `forward`: x [B, T, D], state, start [B, T] to y [B, T, H] and the final state."""
+"""A memory's `forward`: x [B, T, ...], state, start [B, T] to y [B, T, H] and the final state."""
 
 
 def unroll(memory: Reader, x: Tensor, state: State, start: Tensor, detach_every: int | None = None) -> Tensor:
@@ -23,7 +23,7 @@ def unroll(memory: Reader, x: Tensor, state: State, start: Tensor, detach_every:
     pass reads all chunks at once.
 
     memory: reads the rows
-    x: [B, T, D]
+    x: [B, T, ...]
     state: the memory's state before slot 0, leading dimension B
     start: [B, T] bool
     detach_every: slots of an episode between cuts; None cuts at starts only

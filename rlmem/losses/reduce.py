@@ -11,7 +11,7 @@ def masked_total(x: Tensor, mask: Tensor, weight: Tensor | None = None) -> tuple
     Arguments as in `masked_mean`.
     """
     counted = torch.where(mask, x if weight is None else weight * x, 0)
-    return counted.sum() if x.dim() == mask.dim() else counted.flatten(-mask.dim()).sum(-1), mask.sum()
+    return counted.flatten(-mask.dim()).sum(-1), mask.sum()
 
 
 def masked_mean(x: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:

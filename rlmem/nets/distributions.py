@@ -5,8 +5,7 @@ Shapes: parameters [..., P]; actions [...] (Categorical) or [..., K]; log_prob, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from math import log, pi
 from typing import Any, Protocol
 
@@ -18,6 +17,9 @@ LEAST = torch.finfo(torch.float32).tiny
 FORBIDDEN = -1e8
 """The logit of an action that is not allowed, as in sb3-contrib: its probability is exactly 0, and so is p log p, which
 would be NaN for an infinite one."""
+
+NO_ACTION = -(2**62)
+"""What `nll_loss` is to ignore: nothing."""
 
 
 def masked(scores: Tensor, mask: Tensor | None, instead: float = FORBIDDEN) -> Tensor:
@@ -40,6 +42,7 @@ class Categorical:
     """One of A actions from unnormalised `logits` [..., A]."""
 
     logits: Tensor
+    _log_p: Tensor | None = field(default=None, init=False, repr=False, compare=False)
 
     def sample(self, generator: torch.Generator) -> Tensor:
         # An exponential race: argmax of logits - log E is distributed as softmax(logits). An E of 0 would always win.
@@ -49,15 +52,21 @@ class Categorical:
     def mode(self) -> Tensor:
         return self.logits.argmax(-1)
 
-    @cached_property
+    @property
     def log_p(self) -> Tensor:
-        """Log-probabilities [..., A] of all actions."""
-        return self.logits.log_softmax(-1)
+        """Log-probabilities [..., A] of all actions, kept with their gradient, which can be taken once in all."""
+        if self._log_p is not None:
+            return self._log_p
+        log_p = self.logits.log_softmax(-1)
+        if log_p.requires_grad == self.logits.requires_grad:
+            self._log_p = log_p
+        return log_p
 
     def log_prob(self, action: Tensor) -> Tensor:
         log_p = self.log_p.flatten(0, -2) if action.dim() else self.log_p[None]
         # The gradient of `gather` would add to random places, which takes longer.
-        return -F.nll_loss(log_p, action.flatten(), reduction="none").view(action.shape)
+        loss = F.nll_loss(log_p, action.flatten(), reduction="none", ignore_index=NO_ACTION)
+        return -loss.view(action.shape)
 
     def entropy(self) -> Tensor:
         return -(self.log_p.exp() * self.log_p).sum(-1)

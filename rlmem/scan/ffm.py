@@ -13,8 +13,6 @@ from rlmem.scan.native import addressable
 Fusing = Literal["native", "triton"]
 """The engines that have the kernels; the former for tensors on the CPU, the latter on CUDA."""
 _SCANS = {"native": native, "triton": triton_scan}
-MOST_PARTS = 8
-"""Sums of gradients that are made side by side where slots share rows."""
 SLOTS_OF_PART = 512
 """With fewer, a sum of its own does not pay."""
 
@@ -32,7 +30,7 @@ def ffm_unroll(
 ) -> tuple[Tensor, Tensor]:
     """y [B, T, H] and the final S [B, m, c], from the projections p [B, T, 2 m + 2 H] of the inputs.
 
-    Raises ValueError for a state of another type or size.
+    Raises ValueError for projections or a state of another type or size, and for rows that there are not.
 
     p: value [m], skip [H], gate_in [m] and gate_out [H] of every slot, in that order
     gamma: [m, c] complex, constant over time
@@ -40,7 +38,7 @@ def ffm_unroll(
     b_mix: [H]
     state: [B, m, c] complex
     start: [B, T] bool
-    which: [B, T] integers, which row of p [n, 2 m + 2 H] each slot has, for the native engine; None: p is as above
+    which: [B, T] int64, which row of p [n, 2 m + 2 H] each slot has, for the native engine; None: p is as above
     """
     B, T = start.shape
     check_flags(start, B, T)
@@ -61,7 +59,7 @@ def ffm_step(
 ) -> tuple[Tensor, Tensor]:
     """`ffm_unroll` of one slot, p [B, 2 m + 2 H] and start [B], without a gradient: y [B, H] and S [B, m, c].
 
-    which: [B], as there
+    which: [B] int64, as there
     """
     (m, c), H, B = gamma.shape, len(b_mix), len(start)
     check_flags(start[:, None], B, 1)
@@ -124,7 +122,7 @@ def _pairs(h: Tensor) -> Tensor:
 
 
 class _Rows:
-    """The kernels that compute something of every slot by itself.
+    """The projections of all slots, and the kernels that read them slot by slot, or write their gradients.
 
     p: [n, 2 m + 2 H], contiguous
     which: which row of it each slot has, in any shape; None: one of its own each
@@ -134,10 +132,15 @@ class _Rows:
     def __init__(self, p: Tensor, which: Tensor | None, count: int, engine: Fusing, m: int, H: int):
         self.p, self.count, self.engine, self.m, self.H = p, count, engine, m, H
         self.which = None if which is None else addressable(which)
-        if which is not None and (engine != "native" or which.numel() != count or which.dtype != torch.long):
+        rows = count if which is None else len(p)
+        if p.shape != (rows, 2 * (m + H)):
+            raise ValueError(f"p: expected {[rows, 2 * (m + H)]}, got {list(p.shape)}")
+        if which is None:
+            return
+        if engine != "native" or not which.is_cpu or which.numel() != count or which.dtype != torch.long:
             raise ValueError(f"which: expected {count} integers, on the native engine, got {list(which.shape)}")
-        if which is None and len(p) != count:
-            raise ValueError(f"p: expected {count} rows, got {len(p)}")
+        if count and not 0 <= (ends := [int(end) for end in which.aminmax()])[0] <= ends[1] < rows:
+            raise ValueError(f"which: expected numbers of {rows} rows, got {ends[0]} to {ends[1]}")
 
     def run(self, name: str, *tensors: Tensor, width: int | None = None, c: int | None = None) -> None:
         """Run a kernel for every slot.
@@ -160,7 +163,7 @@ class _Rows:
         if self.which is None:
             return torch.empty_like(self.p)[None]
         enough = min(self.count // SLOTS_OF_PART, self.count // (4 * len(self.p)))
-        return self.p.new_zeros(max(1, min(MOST_PARTS, enough)), *self.p.shape)
+        return self.p.new_zeros(max(1, min(native.MOST_SUMS, enough)), *self.p.shape)
 
     def run_back(self, name: str, *tensors: Tensor) -> None:
         """Run a kernel that writes to what `gradients` returned, the last of the tensors."""

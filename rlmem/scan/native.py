@@ -37,6 +37,8 @@ FLAGS = [
 ]
 PARALLEL_FROM = 1 << 17
 """Numbers in a scan below which a second thread costs more than it saves."""
+MOST_SUMS = 8
+"""Sums over slots that kernels make side by side, each of a part of them, so that they do not depend on threads."""
 PLAIN = (Tensor, nn.Parameter)
 """The types of tensors that kernels read; others have no address, or another meaning."""
 MOST_SHARED = 256

@@ -1,4 +1,4 @@
-"""Perceptrons, linear layers and activations by turns, by a kernel of the native engine (docs/design.md).
+"""Perceptrons, linear layers and activations by turns, by a kernel of the native engine (docs/design.md, "Decisions").
 
 A few rows go through all layers at once, so that what is between layers stays in the cache.
 """
@@ -22,8 +22,6 @@ SLOPE = 0.01
 """Of the kernel's LeakyReLU, torch's default."""
 ROWS = 256
 """Rows that go through all layers at once, as in kernels/perceptron.cpp."""
-MOST_PARTS = 8
-"""Sums of weights' gradients that are made side by side, for as many threads. They do not depend on their number."""
 
 
 class Layers(NamedTuple):
@@ -51,13 +49,16 @@ class Perceptron(nn.Sequential):
 def through(modules: Iterable[nn.Module], x: Tensor) -> Tensor:
     """What modules, each applied to what the one before returns, make of x [..., k]: [..., m].
 
-    Where they are linear layers and activations, as `perceptrons` of them; each by itself if hooks wait for one.
+    Where they are linear layers and activations, as `perceptrons` of them. Each by itself if there are others, if hooks
+    wait for one, and where the kernel cannot read the tensors or would not pay.
     """
     return through_each([tuple(modules)], x)[0]
 
 
 def through_each(rows: Sequence[Sequence[nn.Module]], x: Tensor) -> list[Tensor]:
     """`through` of several rows of modules that read the same x; their gradients are added up where they arise."""
+    if torch.compiler.is_compiling():  # asked first: sizes are symbols there
+        return [_by_themselves(modules, x) for modules in rows]
     layers = [_layers(modules) for modules in rows]
     known = [found for found in layers if found is not None and _takes(x, found)]
     return perceptrons(x, known) if len(known) == len(rows) else [_by_themselves(modules, x) for modules in rows]
@@ -70,7 +71,7 @@ def _by_themselves(modules: Sequence[nn.Module], x: Tensor) -> Tensor:
 
 
 def is_hooked(module: nn.Module) -> bool:
-    """Whether hooks wait for what goes into a module or comes out of it."""
+    """Whether hooks of its own wait for what goes into a module or comes out of it."""
     found = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
     return bool(found)
 
@@ -78,7 +79,8 @@ def is_hooked(module: nn.Module) -> bool:
 def perceptrons(x: Tensor, several: Sequence[Layers]) -> list[Tensor]:
     """What the last layers of several perceptrons make of x [..., k]: [..., m] each; differentiable.
 
-    Without activations, a row is to the bit what `products.product` makes of it, layer by layer.
+    A row is to the bit what it is alone, and what `products.product` and the activations make of it one after the
+    other; but for Tanh, which is the kernel's own.
     """
     rows = addressable(x.flatten(0, -2) if x.dim() > 1 else x[None])
     if torch.is_grad_enabled():
@@ -98,9 +100,12 @@ def _layers(modules: Iterable[nn.Module]) -> Layers | None:
         if is_hooked(module):
             return None
         found = module._parameters  # far faster than attributes of a module
-        if kind is Linear and module.precision == "float32" and found["bias"] is not None:
-            weights.append(cast(Tensor, found["weight"]))
-            biases.append(found["bias"])
+        if kind is Linear and module.precision == "float32":
+            weight, bias = found.get("weight"), found.get("bias")
+            if weight is None or bias is None:
+                return None
+            weights.append(weight)
+            biases.append(bias)
             active.append(False)
         elif kind in ACTIVATIONS and active and not active[-1] and getattr(module, "negative_slope", SLOPE) == SLOPE:
             active[-1] = True
@@ -142,7 +147,11 @@ class _Perceptrons(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, kinds: list[Kind], *parameters: Tensor) -> tuple[Tensor, ...]:
         between = [_forward(x, layers, keep=True) for layers in _together(parameters, kinds)]
-        ctx.save_for_backward(x, *parameters, *chain(*between))
+        # The last, which callers may write to, is read again only for an activation.
+        read = (
+            (*outputs[:-1], outputs[-1] if kind[2][-1] else None) for outputs, kind in zip(between, kinds, strict=True)
+        )
+        ctx.save_for_backward(x, *parameters, *chain(*read))
         ctx.kinds = kinds
         return tuple(outputs[-1] for outputs in between)
 
@@ -154,11 +163,12 @@ class _Perceptrons(torch.autograd.Function):
         several = _together(parameters, ctx.kinds)
         needs_x, _, *needs = ctx.needs_input_grad
         if torch.is_grad_enabled():  # it will be differentiated again
-            inputs = {i: v for i, v in enumerate([x, *parameters]) if [needs_x, *needs][i]}
-            made = [_plain(x, layers) for layers in several]
-            found = torch.autograd.grad(made, [*inputs.values()], grads_y, create_graph=True)
-            grads = dict(zip(inputs, found, strict=True))
-            return grads.get(0), None, *(grads.get(1 + i) for i in range(2 * count))
+            inputs = [v.view_as(v) for v in (x, *parameters)]  # x may depend on parameters, and one may stand twice
+            wanted = [v for v, asked in zip(inputs, [needs_x, *needs], strict=True) if asked]
+            made = [_plain(inputs[0], layers) for layers in _together(inputs[1:], ctx.kinds)]
+            grads = iter(torch.autograd.grad(made, wanted, grads_y, create_graph=True))
+            of_x, *of_parameters = (next(grads) if asked else None for asked in [needs_x, *needs])
+            return of_x, None, *of_parameters
         grad_x = torch.empty_like(x) if needs_x else None
         grads_of_all: list[Tensor | None] = []
         for i, (layers, grad_y) in enumerate(zip(several, grads_y, strict=True)):
@@ -178,14 +188,20 @@ def _together(parameters: Sequence[Tensor], kinds: Sequence[Kind]) -> list[Layer
 
 
 def _backward(
-    x: Tensor, layers: Layers, outputs: list[Tensor], grad_y: Tensor, grad_x: Tensor | None, adds: bool, needed: bool
+    x: Tensor,
+    layers: Layers,
+    outputs: list[Tensor | None],
+    grad_y: Tensor,
+    grad_x: Tensor | None,
+    adds: bool,
+    needed: bool,
 ) -> list[Tensor | None]:
     """The gradients of weights and biases, if they are needed; writes that of x.
 
-    outputs: of every layer
+    outputs: of every layer; the last may be None if it has no activation
     adds: whether to add to `grad_x`
     """
-    parts = max(1, min(MOST_PARTS, len(x) // (2 * ROWS)))
+    parts = max(1, min(native.MOST_SUMS, len(x) // (2 * ROWS)))
     sizes = [size for W in layers.weights for size in (W.numel(), len(W))]
     sums = x.new_empty(parts, sum(sizes)) if needed else None
     panels = [products.packed(W.t()) for W in layers.weights]

@@ -17,8 +17,8 @@ enum { VECTOR_BYTES = 16, TILE_ROWS = 6, TILE_VECTORS = 2 };
 #endif
 
 enum {
-  DEPTH = 256,  // numbers along k at once: panels stay in the cache, and long sums stay exact
-  CHUNK = 64,   // rows of a turned A at once
+  DEPTH = 256,     // numbers along k at once: panels stay in the cache, and long sums stay exact
+  CHUNK = 64,      // rows of a turned A at once
   NEAR = 1 << 17,  // numbers of A that are multiplied with all of B at once, so that they stay in the cache
 };
 

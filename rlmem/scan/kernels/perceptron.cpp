@@ -117,8 +117,10 @@ struct Perceptron {
     const Perceptron<R> all(x, layers, count, kind, n);                                                                \
     const I blocks = (n + ROWS - 1) / ROWS;                                                                            \
     share(parts, threads, team, [&](I p) {                                                                             \
-      all.backward(blocks * p / parts * ROWS, std::min(n, blocks * (p + 1) / parts * ROWS), dy, dx,                    \
-                   adds, sums ? sums + p * size : sums);                                                               \
+      const I begin = blocks * p / parts * ROWS, end = std::min(n, blocks * (p + 1) / parts * ROWS);                   \
+      R* own = sums ? sums + p * size : sums;                                                                          \
+      if (own && begin >= end) std::fill(own, own + size, R(0));                                                       \
+      all.backward(begin, end, dy, dx, adds, own);                                                                     \
     });                                                                                                                \
   }
 

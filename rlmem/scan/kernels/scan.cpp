@@ -408,9 +408,9 @@ void advantages(const R* reward, const R* value, const uint8_t* terminated, cons
 // ---- the gates around FFM's scan ----------------------------------------------------------------------------------
 // Rows of p are the projections value [m] | skip [H] | gate_in [m] | gate_out [H]; dp is laid out likewise.
 
-// `which` says which row of p a slot has; null: one of its own each
 struct Gates { I m, H, r0, r1; };
 
+// Which row of p slot r has: `which` says so; null: one of its own each
 inline I row_of(const I* which, I r) { return which ? which[r] : r; }
 
 // Parts [p0, p1) of all rows. If slots share rows of p, each part adds up the gradients of these in `size` numbers of its
