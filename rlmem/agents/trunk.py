@@ -78,11 +78,11 @@ class Trunk(nn.Module):
     def step(self, inputs: Inputs, state: State) -> tuple[Tensor, State]:
         """Features [N, F] of one slot and the next memory state."""
         inputs = self._own(inputs)
-        x, p = self._slots(inputs, project=not torch.is_grad_enabled())
+        x_or_which, p = self._slots(inputs, project=not torch.is_grad_enabled())
         if p is None:
-            y, state = self.step_memory(self.memory, x, state, inputs.start)
+            y, state = self.step_memory(self.memory, x_or_which, state, inputs.start)
         else:
-            y, state = cast(Projecting, self.memory).step_projected(p, x, state, inputs.start)
+            y, state = cast(Projecting, self.memory).step_projected(p, x_or_which, state, inputs.start)
         return self._beside(y, inputs), state
 
     @compilable
@@ -117,8 +117,8 @@ class Trunk(nn.Module):
 
     def _reading(self, inputs: Inputs) -> tuple[Reader, Tensor]:
         """What reads rows, and what it reads of every slot [B, T, ...]."""
-        x, p = self._slots(inputs)
-        return (self.memory if p is None else partial(cast(Projecting, self.memory).read_projected, p)), x
+        x_or_which, p = self._slots(inputs)
+        return (self.memory if p is None else partial(cast(Projecting, self.memory).read_projected, p)), x_or_which
 
     def _slots(self, inputs: Inputs, project: bool = True) -> tuple[Tensor, Tensor | None]:
         """The input of the memory for every slot, and None; or which projection each slot has, and the projections.

@@ -164,17 +164,15 @@ class FFM(LinearRecurrence, Projecting):
 
     def forward(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         if x.shape[1] > 1 and (p := self.project_slots(x)) is not None:
-            return self._unrolled(p, None, state, start)
+            return self.read_projected(p, None, state, start)
         self._clip()
         return self._closed(x, state, start) if self.form == "closed" else super().forward(x, state, start)
 
     def project_slots(self, x: Tensor) -> Tensor | None:
         return self.project_in(x) if self.form == "scan" and self._fusing(x) else None
 
-    def read_projected(self, p: Tensor, which: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        return self._unrolled(p, which, state, start)
-
-    def _unrolled(self, p: Tensor, which: Tensor | None, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    def read_projected(self, p: Tensor, which: Tensor | None, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        """As in `Projecting`; without `which`, every slot has a projection of its own, p [B, T, P]."""
         self._clip()
         weights = self.gamma(), self.mix.weight, self.mix.bias
         return ffm_unroll(p, *weights, state, start, self._engine_of(p), self.precision, which)
@@ -182,12 +180,10 @@ class FFM(LinearRecurrence, Projecting):
     def step(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         if torch.is_grad_enabled() or not self._fusing(x):
             return super().step(x, state, start)
-        return self._stepped(self.project_in(x), None, state, start)
+        return self.step_projected(self.project_in(x), None, state, start)
 
-    def step_projected(self, p: Tensor, which: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        return self._stepped(p, which, state, start)
-
-    def _stepped(self, p: Tensor, which: Tensor | None, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    def step_projected(self, p: Tensor, which: Tensor | None, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        """As in `Projecting`; without `which`, p [B, P]."""
         weights = derived("gamma", self.a, lambda a: self.gamma()), self.mix.weight, self.mix.bias
         return ffm_step(p, *weights, state, start, self._engine_of(p), self.precision, which)
 

@@ -139,8 +139,9 @@ class _Rows:
             return
         if engine != "native" or not which.is_cpu or which.numel() != count or which.dtype != torch.long:
             raise ValueError(f"which: expected {count} integers, on the native engine, got {list(which.shape)}")
-        if count and not 0 <= (ends := [int(end) for end in which.aminmax()])[0] <= ends[1] < rows:
-            raise ValueError(f"which: expected numbers of {rows} rows, got {ends[0]} to {ends[1]}")
+        least, most = map(int, which.aminmax()) if count else (0, -1)
+        if least < 0 or most >= rows:  # the kernels read by address
+            raise ValueError(f"which: expected numbers of {rows} rows, got {least} to {most}")
 
     def run(self, name: str, *tensors: Tensor, width: int | None = None, c: int | None = None) -> None:
         """Run a kernel for every slot.
