@@ -265,7 +265,10 @@ class Batch:
         """Apply `function` to every tensor."""
         mapped: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         for name, value in mapped.items():  # few are trees, and tree_map_only is slow
-            mapped[name] = function(value) if isinstance(value, Tensor) else tree_map_only(Tensor, function, value)
+            if isinstance(value, Tensor | dict):
+                mapped[name] = each_leaf(function, value)
+            elif value is not None:
+                mapped[name] = tree_map_only(Tensor, function, value)
         return Batch(**mapped)
 
     def acted(self) -> Batch:
@@ -279,7 +282,7 @@ class Batch:
     def rows(self, index: Tensor) -> Batch:
         """The rows `index` [b], in that order; an index on the CPU saves waiting for the device."""
         here, there = on_host(index), index.to(self.mask.device, non_blocking=True)
-        batch = self.map(lambda tensor: tensor[there])
+        batch = self.map(lambda tensor: tensor.index_select(0, there))
         known(batch.start, on_host(self.start)[here])
         known(batch.mask, on_host(self.mask)[here])
         return batch

@@ -35,7 +35,9 @@ def by_kernel(model, x):
 def calls(monkeypatch):
     """The names of the kernels that were called."""
     names, call = [], perceptron._run
-    monkeypatch.setattr(perceptron, "_run", lambda name, *args: (names.append(name), call(name, *args)))
+    monkeypatch.setattr(
+        perceptron, "_run", lambda name, *args, **named: (names.append(name), call(name, *args, **named))
+    )
     return names
 
 

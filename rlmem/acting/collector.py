@@ -131,24 +131,23 @@ class Collector:
         episodes: list[Episode] = []
         finished = np.zeros(self.env.num_envs, bool)
         stream_age = np.zeros_like(self.age)  # slots since the rollout or the episode began
-        counted, dropped = 0, False
+        began, dropped = self.steps, False
         with constant_weights() if slots >= SEVERAL else nullcontext():
             while True:
-                t = len(record.slots)
+                t, counted = len(record.slots), self.steps - began
                 done = finished.all() if complete_episodes else t >= slots and counted > 0
                 if done or counted >= budget or t == most_slots:
                     record.slots.append(self._bootstrap())
                     return record.rollout(cut=complete_episodes and bool(dropped or not done)), episodes
-                stream_age[self.start] = 0
                 if state_slots is not None:
+                    stream_age[self.start] = 0
                     age = self.age if state_slots.of == "episode" else stream_age
                     begins = (age > 0) & ((age + state_slots.shift) % state_slots.every == 0)
                     record.keep_states(to_device(np.flatnonzero(begins), self.device), self.state)
-                stream_age += 1
-                acting = ~self.final & ~finished
-                acted = acting & (np.cumsum(acting) <= budget - counted)
-                dropped = bool((acting != acted).any())
-                counted += int(acted.sum())
+                    stream_age += 1
+                acting, remaining = ~self.final & ~finished, budget - counted
+                acted = acting if remaining >= acting.size else acting & (np.cumsum(acting) <= remaining)
+                dropped = acted is not acting and bool((acting != acted).any())
                 episodes += self._step(record, acted, exploration)
                 if complete_episodes and t + 1 >= slots:
                     finished |= self.final
@@ -194,7 +193,7 @@ class Collector:
         record.slots.append(
             Slot(self.obs, self.prev_action, self.prev_reward, self.start, action, log_prob, reward, terminated, acted)
         )
-        self.episode_return[acted] += reward[acted]
+        np.add(self.episode_return, reward, out=self.episode_return, where=acted)
         self.episode_length += acted
         ended = terminated | truncated
         success, known = info.get("success"), info.get("_success", acted)

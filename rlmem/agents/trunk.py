@@ -154,7 +154,8 @@ class Trunk(nn.Module):
         for module in self.modules():
             if is_hooked(module):
                 return None
-            versions += sum(weight._version for weight in module._parameters.values() if weight is not None)
+            for weight in module._parameters.values():
+                versions += 0 if weight is None else weight._version
         return versions
 
     def _own(self, inputs: Inputs) -> Inputs:

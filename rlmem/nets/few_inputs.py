@@ -32,7 +32,7 @@ class Elements(nn.Module):
         values = np.stack(np.unravel_index(np.arange(prod(sizes)), sizes), -1) + first
         weight = np.append(np.cumprod(sizes[:0:-1])[::-1], 1)
         self.single = isinstance(space, spaces.Discrete)
-        self.sizes, self.first = sizes.tolist(), first.tolist()
+        self.count, self.first = len(values), first.tolist()
         tables = {"values": values, "least": first, "weight": weight}
         for name, table in tables.items():
             tensor = torch.as_tensor(np.ascontiguousarray(table), dtype=torch.long)
@@ -55,15 +55,19 @@ class FewInputs(nn.Module):
     actions: the space of policy actions; None: the encoder does not read them
     """
 
-    no_reward: Tensor
+    obs: Tensor
+    prev_action: Tensor
+    prev_reward: Tensor
+    start: Tensor
 
     def __init__(self, observations: Space, actions: Space | None):
         super().__init__()
         self.observations = Elements(observations)
         self.actions = None if actions is None else Elements(actions, from_zero=True)
-        self.kinds = 1 if self.actions is None else len(self.actions.values)
-        self.count = len(self.observations.values) * (self.kinds + 1)
-        self.register_buffer("no_reward", torch.zeros(self.count), persistent=False)
+        self.kinds = 1 if self.actions is None else self.actions.count
+        self.count = self.observations.count * (self.kinds + 1)
+        for name, tensor in self._all()._asdict().items():
+            self.register_buffer(name, tensor, persistent=False)
 
     @classmethod
     def of(cls, observations: Space, actions: Space | None) -> FewInputs | None:
@@ -75,18 +79,24 @@ class FewInputs(nn.Module):
 
     def all(self) -> Inputs:
         """The inputs [count, ...], without rewards."""
-        values, n = self.observations.values, len(self.observations.values)
-        number = torch.arange(self.count, device=values.device)
-        start = number >= n * self.kinds
-        action = torch.where(start, 0, number // n)
+        return Inputs(self.obs, self.prev_action, self.prev_reward, self.start)
+
+    def _all(self) -> Inputs:
+        number = torch.arange(self.count)
+        start = number >= self.observations.count * self.kinds
+        action = torch.where(start, 0, number // self.observations.count)
         prev_action = action if self.actions is None else self.actions.values[action]
-        return Inputs(values[number % n], prev_action, self.no_reward, start)
+        return Inputs(
+            self.observations.values[number % self.observations.count], prev_action, torch.zeros(self.count), start
+        )
 
     def number(self, inputs: Inputs) -> Tensor:
         """Which of all inputs each slot has: [...] of start [...]; any, for what is outside the spaces."""
-        n = len(self.observations.values)
-        action = 0 if self.actions is None else n * self.actions.number(inputs.prev_action)
-        number = torch.where(inputs.start, n * self.kinds, action) + self.observations.number(inputs.obs)
+        action = torch.zeros_like(inputs.start, dtype=torch.long)
+        if self.actions is not None:
+            action = self.actions.number(inputs.prev_action)
+        action = action.masked_fill(inputs.start, self.kinds)
+        number = torch.add(self.observations.number(inputs.obs), action, alpha=self.observations.count)
         return number.clamp_(0, self.count - 1)  # padding may be anything
 
 

@@ -204,8 +204,7 @@ def _backward(
     parts = max(1, min(native.MOST_SUMS, len(x) // (2 * ROWS)))
     sizes = [size for W in layers.weights for size in (W.numel(), len(W))]
     sums = x.new_empty(parts, sum(sizes)) if needed else None
-    panels = [products.packed(W.t()) for W in layers.weights]
-    _run("perceptron_backward", x, layers, panels, outputs, grad_y, grad_x, adds, sums, sum(sizes), parts)
+    _run("perceptron_backward", x, layers, outputs, grad_y, grad_x, adds, sums, sum(sizes), parts)
     if sums is None:
         return [None] * len(sizes)
     of = (sums[0] if parts == 1 else sums.sum(0)).split(sizes)
@@ -215,8 +214,8 @@ def _backward(
 def _forward(x: Tensor, layers: Layers, keep: bool) -> list[Tensor]:
     """What each layer makes of x [n, k]: [n, m] each; the last alone unless they are kept."""
     made = [x.new_empty(len(x), len(W)) for W in layers.weights[0 if keep else -1 :]]
-    panels = [derived("packed", W, products.packed) for W in layers.weights]
-    _run("perceptron_forward", x, layers, panels, [*[None] * (len(panels) - len(made)), *made])
+    panels = [derived("packed", W, products.packed) for W in layers.weights] if derives_once() else None
+    _run("perceptron_forward", x, layers, [*[None] * (len(layers.weights) - len(made)), *made], panels=panels)
     return made
 
 
@@ -232,26 +231,27 @@ def _run(
     name: str,
     x: Tensor,
     layers: Layers,
-    panels: Sequence[Tensor],
     between: Sequence[Tensor | None],
     *more: Tensor | int | None,
+    panels: Sequence[Tensor] | None = None,
 ) -> None:
     """Call a kernel with rows, layers, what all kernels ask for, and more.
 
-    panels: of the weights
     between: what each layer has made or will make
+    panels: of the weights; None: the kernel packs them
     """
-    numbers, at = list[int](), 0  # seven for each: `Layer` in kernels/perceptron.cpp
-    biases = [addressable(b) for b in layers.biases]
-    for P, W, b, y, active in zip(panels, layers.weights, biases, between, layers.active, strict=True):
+    numbers, at = list[int](), 0  # eight for each: `Layer` in kernels/perceptron.cpp
+    weights, biases = ([addressable(v) for v in some] for some in (layers.weights, layers.biases))
+    for i, (W, b, y, active) in enumerate(zip(weights, biases, between, layers.active, strict=True)):
         m, k = W.shape
-        numbers += [P.data_ptr(), b.data_ptr(), 0 if y is None else y.data_ptr(), at, k, m, active]
+        addresses = W.data_ptr(), panels[i].data_ptr() if panels else 0, b.data_ptr(), 0 if y is None else y.data_ptr()
+        numbers += [*addresses, at, k, m, active]
         at += m * k + m
     table = (ctypes.c_int64 * len(numbers))(*numbers)
     threads = native.threads_for(len(x) * at >> 4)
-    addresses = (v.data_ptr() if isinstance(v, Tensor) else v for v in more)
-    given = x.data_ptr(), table, len(panels), layers.activation, len(x), threads, products.team()
-    _kernel(name, x.dtype)(*given, *addresses)
+    rest = (v.data_ptr() if isinstance(v, Tensor) else v for v in more)
+    given = x.data_ptr(), table, len(weights), layers.activation, len(x), threads, products.team()
+    _kernel(name, x.dtype)(*given, *rest)
 
 
 @cache

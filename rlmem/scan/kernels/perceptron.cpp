@@ -1,5 +1,7 @@
 // Perceptrons: products and activations by turns, of a few rows at a time, so that what is between them stays in the cache.
 
+#include <vector>
+
 #include "gemm.h"
 #include "team.h"
 
@@ -12,11 +14,31 @@ const I ROWS = DEPTH;  // at once
 // y [n, m] = activation(x W^T + b) of x [n, k]
 template <class R>
 struct Layer {
-  const R *panels, *b;  // W^T forwards, W backwards
+  const R* W;       // [m, k]
+  const R* panels;  // of W^T forwards, of W backwards; null where it is yet to be packed
+  const R* b;
   R* y;                 // null forwards where it is not kept, but for the last
   I at;                 // where its gradients, dW [m, k] and db [m], begin among those of all layers
   I k, m;
   I active;  // whether it has an activation
+};
+
+// Layers whose weights are all in panels
+template <class R>
+struct Packed {
+  std::vector<Layer<R>> layers;
+  std::vector<std::unique_ptr<R[]>> own;
+
+  Packed(const Layer<R>* given, I count, bool forwards) : layers(given, given + count) {
+    for (Layer<R>& layer : layers) {
+      if (layer.panels) continue;
+      const I k = layer.k, m = layer.m;
+      own.emplace_back(new R[forwards ? panels_size<R>(k, m) : panels_size<R>(m, k)]);
+      layer.panels = own.back().get();
+      if (forwards) pack<R>({layer.W, 1, k}, k, m, own.back().get());
+      else pack<R>({layer.W, k, 1}, m, k, own.back().get());
+    }
+  }
 };
 
 template <class R>
@@ -107,14 +129,16 @@ struct Perceptron {
 
 #define KERNELS(R, X)                                                                                                  \
   void perceptron_forward_##X(const R* x, const Layer<R>* layers, I count, I kind, I n, I threads, Team team) {        \
-    const Perceptron<R> all(x, layers, count, kind, n);                                                                \
+    const Packed<R> packed(layers, count, true);                                                                       \
+    const Perceptron<R> all(x, packed.layers.data(), count, kind, n);                                                  \
     const I rows = std::max<I>(1, std::min(ROWS, (n + threads - 1) / threads));                                        \
     share((n + rows - 1) / rows, threads, team, [&](I p) { all.forward(p * rows, std::min(n, (p + 1) * rows)); });     \
   }                                                                                                                    \
   /* `parts` groups of rows have sums of their own, `size` numbers each, so that these do not depend on threads */     \
   void perceptron_backward_##X(const R* x, const Layer<R>* layers, I count, I kind, I n, I threads, Team team,         \
                                const R* dy, R* dx, I adds, R* sums, I size, I parts) {                                 \
-    const Perceptron<R> all(x, layers, count, kind, n);                                                                \
+    const Packed<R> packed(layers, count, false);                                                                      \
+    const Perceptron<R> all(x, packed.layers.data(), count, kind, n);                                                  \
     const I blocks = (n + ROWS - 1) / ROWS;                                                                            \
     share(parts, threads, team, [&](I p) {                                                                             \
       const I begin = blocks * p / parts * ROWS, end = std::min(n, blocks * (p + 1) / parts * ROWS);                   \
