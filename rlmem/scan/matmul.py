@@ -166,8 +166,9 @@ def _is_native(x: Tensor, W: Tensor, b: Tensor | None, constant: bool = False) -
 
     constant: whether W is packed once for many products
     """
-    if x.dtype != torch.float32 or not KERNEL_LEADS or not native.takes(x, W, *([] if b is None else [b])):
+    if x.dtype != torch.float32 or not KERNEL_LEADS or x.dim() == 0:
         return False
-    if x.dim() == 0 or W.dim() != 2 or x.shape[-1] != W.shape[1] or (b is not None and b.shape != W.shape[:1]):
+    if not (constant or _thread.rows_alike or x.numel() > FEW * x.shape[-1]):
         return False
-    return constant or _thread.rows_alike or x.numel() > FEW * x.shape[-1]
+    fit = W.dim() == 2 and x.shape[-1] == W.shape[1] and (b is None or b.shape == W.shape[:1])
+    return fit and native.takes(x, W, *([] if b is None else [b]))

@@ -57,17 +57,23 @@ def through(modules: Iterable[nn.Module], x: Tensor) -> Tensor:
 
 def through_each(rows: Sequence[Sequence[nn.Module]], x: Tensor) -> list[Tensor]:
     """`through` of several rows of modules that read the same x; their gradients are added up where they arise."""
-    if torch.compiler.is_compiling():  # asked first: sizes are symbols there
-        return [_by_themselves(modules, x) for modules in rows]
-    layers = [_layers(modules) for modules in rows]
-    known = [found for found in layers if found is not None and _takes(x, found)]
-    return perceptrons(x, known) if len(known) == len(rows) else [_by_themselves(modules, x) for modules in rows]
+    if not torch.compiler.is_compiling() and _may_pay(x):  # in that order: sizes are symbols there
+        layers = [_layers(modules) for modules in rows]
+        known = [found for found in layers if found is not None and _takes(x, found)]
+        if len(known) == len(rows):
+            return perceptrons(x, known)
+    return [_by_themselves(modules, x) for modules in rows]
 
 
 def _by_themselves(modules: Sequence[nn.Module], x: Tensor) -> Tensor:
     for module in modules:
         x = module(x)
     return x
+
+
+def _may_pay(x: Tensor) -> bool:
+    """Whether the kernel can be faster than one layer after the other; asked first, as looking at layers takes time."""
+    return x.dim() > 0 and (x.numel() > FEW * x.shape[-1] or torch.is_grad_enabled() or derives_once())
 
 
 def is_hooked(module: nn.Module) -> bool:
@@ -129,14 +135,11 @@ def _flat(modules: Iterable[nn.Module]) -> Iterator[nn.Module]:
 
 def _takes(x: Tensor, layers: Layers) -> bool:
     """Whether the kernel reads such tensors, and is faster than one layer after the other."""
-    if not KERNEL_LEADS or not x.numel() or not x.dim() or x.shape[-1] != layers.weights[0].shape[1]:
+    if not KERNEL_LEADS or not x.numel() or x.shape[-1] != layers.weights[0].shape[1]:
         return False
-    rows = x.numel() // x.shape[-1]
-    if torch.is_grad_enabled():
-        pays = rows * sum(W.numel() for W in layers.weights) > LITTLE
-    else:
-        pays = rows > FEW or derives_once()
-    return pays and native.takes(x, *layers.weights, *layers.biases)
+    if torch.is_grad_enabled() and x.numel() // x.shape[-1] * sum(W.numel() for W in layers.weights) <= LITTLE:
+        return False
+    return native.takes(x, *layers.weights, *layers.biases)
 
 
 Kind = tuple[int, int, list[bool]]
