@@ -204,7 +204,7 @@ def _backward(
     outputs: of every layer; the last may be None if it has no activation
     adds: whether to add to `grad_x`
     """
-    parts = max(1, min(native.MOST_SUMS, len(x) // (2 * ROWS)))
+    parts = max(1, min(native.MOST_SUMS, len(x) // ROWS))
     sizes = [size for W in layers.weights for size in (W.numel(), len(W))]
     sums = x.new_empty(parts, sum(sizes)) if needed else None
     _run("perceptron_backward", x, layers, outputs, grad_y, grad_x, adds, sums, sum(sizes), parts)

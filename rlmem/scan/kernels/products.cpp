@@ -14,9 +14,9 @@ struct Task {
   I n, k, m, across, along;  // threads share `across` parts of the columns and `along` parts of the rows
 
   void part(I p) const {
-    constexpr I least = 6 * Wide<R>::count;  // columns that pay for a thread
-    const I strips = (m + least - 1) / least, column = p % across, row = p / across;
-    const I m0 = strips * column / across * least, m1 = std::min(m, strips * (column + 1) / across * least);
+    constexpr I count = Wide<R>::count;
+    const I all = (m + count - 1) / count, column = p % across, row = p / across;  // panels are not divided
+    const I m0 = all * column / across * count, m1 = std::min(m, all * (column + 1) / across * count);
     const I n0 = n * row / along, n1 = n * (row + 1) / along;
     const Matrix<const R> left = A.from(n0, 0), right = {W.at + m0 * W.row, W.column, W.row};
     const Matrix<R> to = Matrix<R>{C, m, 1}.from(n0, m0);
@@ -27,7 +27,7 @@ struct Task {
       Product<R>(k, m1 - m0)(n1 - n0, k, m1 - m0, left, right, begin, 0, to);
   }
 
-  // A thread packs the columns of W that it multiplies with, so columns are shared first.
+  // A thread packs the columns of W that it multiplies with, so columns are shared first, if six panels are left to each.
   void run(I threads, Team team) {
     across = std::max<I>(1, std::min<I>(threads, m / (6 * Wide<R>::count)));
     along = std::max<I>(1, std::min<I>(threads / across, n));
