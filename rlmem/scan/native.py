@@ -12,9 +12,9 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +109,7 @@ def advantages(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, 
 def run_rows(name: str, arguments: tuple[Any, ...], sizes: tuple[int, ...], B: int, work: int) -> None:
     """Run a kernel whose rows are independent, shared by threads; see `call_in_parallel`.
 
-    sizes: the first integers of the kernel's last argument; the rows (r0, r1) of each thread follow
+    sizes: the first integers of a part; its rows (r0, r1) follow
     B: number of rows
     work: numbers per row, from which the number of threads follows
     """
@@ -128,27 +128,36 @@ def shares(B: int, threads: int) -> Iterator[tuple[int, int]]:
 
 
 def call_in_parallel(name: str, arguments: tuple[Any, ...], parts: Sequence[tuple[int, ...]]) -> None:
-    """Call a kernel once per part, the first on this thread.
+    """Call a kernel once, whose parts are shared by as many threads.
 
     name: the kernel's name without its suffix, the real type of the first tensor
     arguments: tensors, passed by address; None, passed as null; integers; floats, passed in that real type
-    parts: the numbers of the kernel's last argument, a structure of 64-bit integers
+    parts: of each, the integers that say to the kernel what it is
     """
     dtype = next(x.dtype for x in arguments if isinstance(x, Tensor))
     kernel, real = kernel_of(name, dtype)
     kinds = {int: ctypes.c_int64, bool: ctypes.c_int64, float: real, type(None): ctypes.c_void_p}
     passed = [ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor) else kinds[type(x)](x) for x in arguments]
-    first, *rest = (_structure(len(part))(*part) for part in parts)
-    if not rest:
-        kernel(*passed, first)
-        return
-    others = [_pool(len(rest)).submit(kernel, *passed, part) for part in rest]
-    try:
-        kernel(*passed, first)
-    finally:
-        wait(others)  # before an interrupt frees what they write to
-    for other in others:
-        other.result()
+    numbers = (ctypes.c_int64 * (len(parts) * len(parts[0])))(*chain.from_iterable(parts))
+    kernel(*passed, _Work(ctypes.addressof(numbers), len(parts), team()))
+
+
+class _Work(ctypes.Structure):
+    """`Work` of kernels/team.h."""
+
+    _fields_ = [("parts", ctypes.c_void_p), ("count", ctypes.c_int64), ("team", ctypes.c_void_p)]
+
+
+@cache
+def team() -> int | None:
+    """The address of what runs a function on torch's own threads, GNU's OpenMP; None if torch has others.
+
+    Kernels take a fraction of a millisecond: threads of another kind would have to wait for torch's, which do not sleep
+    between two calls.
+    """
+    with suppress(OSError, AttributeError):
+        return ctypes.cast(ctypes.CDLL("libgomp.so.1").GOMP_parallel, ctypes.c_void_p).value
+    return None
 
 
 def exports(name: str) -> bool:
@@ -180,21 +189,6 @@ def takes(*tensors: Tensor) -> bool:
         if type(x) not in PLAIN or x.dtype is not first or not x.is_cpu or is_functorch_wrapped_tensor(x):
             return False
     return missing() is None
-
-
-@cache
-def _structure(numbers: int) -> type[ctypes.Structure]:
-    """A C structure of `numbers` 64-bit integers."""
-    return type("Numbers", (ctypes.Structure,), {"_fields_": [(f"n{i}", ctypes.c_int64) for i in range(numbers)]})
-
-
-@cache
-def _pool(workers: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(workers, thread_name_prefix="rlmem-scan")
-
-
-if hasattr(os, "register_at_fork"):  # threads do not survive a fork
-    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 @cache

@@ -253,7 +253,7 @@ def _run(
     table = (ctypes.c_int64 * len(numbers))(*numbers)
     threads = native.threads_for(len(x) * at >> 4)
     rest = (v.data_ptr() if isinstance(v, Tensor) else v for v in more)
-    given = x.data_ptr(), table, len(weights), layers.activation, len(x), threads, products.team()
+    given = x.data_ptr(), table, len(weights), layers.activation, len(x), threads, native.team()
     _kernel(name, x.dtype)(*given, *rest)
 
 

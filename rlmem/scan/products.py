@@ -5,7 +5,6 @@
 
 import ctypes
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 from typing import Any, cast
 
@@ -30,7 +29,7 @@ def product(x: Tensor, W: Tensor, b: Tensor | None = None, panels: Tensor | None
     y = x.new_empty(n, m)
     addresses = panels if panels is None else panels.data_ptr(), b if b is None else b.data_ptr(), y.data_ptr()
     given = x.data_ptr(), *x.stride(), W.data_ptr(), *W.stride(), *addresses, n, k, m
-    _product(x.dtype)(*given, native.threads_for(n * k * m >> 4), team())
+    _product(x.dtype)(*given, native.threads_for(n * k * m >> 4), native.team())
     return y
 
 
@@ -49,18 +48,6 @@ def _product(dtype: torch.dtype) -> Callable[..., None]:
     address, size = ctypes.c_void_p, ctypes.c_int64
     kernel.argtypes = [address, size, size] * 2 + [address] * 3 + [size] * 4 + [address]
     return cast(Callable[..., None], kernel)
-
-
-@cache
-def team() -> int | None:
-    """The address of what runs a function on torch's own threads, GNU's OpenMP; None if torch has others.
-
-    Products take a fraction of a millisecond: threads that sleep between calls, as in `native.call_in_parallel`, would
-    come too late.
-    """
-    with suppress(OSError, AttributeError):
-        return ctypes.cast(ctypes.CDLL("libgomp.so.1").GOMP_parallel, ctypes.c_void_p).value
-    return None
 
 
 @cache

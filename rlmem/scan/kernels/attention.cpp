@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gemm.h"
+#include "team.h"
 
 namespace {
 
@@ -176,12 +177,12 @@ void attention_backward(const R* q, const R* k, const R* v, const R* age, const 
 
 #define KERNELS(R, X)                                                                                                  \
   void attention_forward_##X(const R* q, const R* k, const R* v, const R* age, const R* bias, R* y, R* sums,           \
-                             Attention c) {                                                                            \
-    attention_forward<R>(q, k, v, age, bias, y, sums, c);                                                              \
+                             Work<Attention> parts) {                                                                  \
+    parts([&](const Attention& c) { attention_forward<R>(q, k, v, age, bias, y, sums, c); });                          \
   }                                                                                                                    \
   void attention_backward_##X(const R* q, const R* k, const R* v, const R* age, const R* bias, const R* y,             \
-                              const R* sums, const R* dy, R* dq, R* dk, R* dv, R* dbias, Attention c) {                \
-    attention_backward<R>(q, k, v, age, bias, y, sums, dy, dq, dk, dv, dbias, c);                                      \
+                              const R* sums, const R* dy, R* dq, R* dk, R* dv, R* dbias, Work<Attention> parts) {      \
+    parts([&](const Attention& c) { attention_backward<R>(q, k, v, age, bias, y, sums, dy, dq, dk, dv, dbias, c); });  \
   }
 
 extern "C" {

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "common.h"
+#include "team.h"
 
 #ifdef __AVX512BF16__
 #include <immintrin.h>
@@ -93,12 +94,9 @@ struct Free { void operator()(Pair* p) const { std::free(p); } };
 
 struct Numbers { I n, k, m, n0, n1; };
 
-}  // namespace
-
 // Rows [n0, n1) of C [n, m] = A [n, k] B [k, m] + b [m]. A is stored as [k, n] if a_turned, and B as [m, k] if b_turned;
 // b may be null.
-extern "C" void bf16_product_float32(const float* A, I a_turned, const float* B, I b_turned, const float* b, float* C,
-                                     Numbers s) {
+void multiply_rows(const float* A, I a_turned, const float* B, I b_turned, const float* b, float* C, const Numbers& s) {
   const I panels = (s.m + WIDE - 1) / WIDE, half_depth = DEPTH / 2, panel = half_depth * WIDE;
   const I numbers = panels * panel + CHUNK * half_depth + WIDE * half_depth;
   const std::unique_ptr<Pair, Free> room(static_cast<Pair*>(std::aligned_alloc(64, numbers * sizeof(Pair))));
@@ -132,5 +130,12 @@ extern "C" void bf16_product_float32(const float* A, I a_turned, const float* B,
       }
     }
   }
+}
+
+}  // namespace
+
+extern "C" void bf16_product_float32(const float* A, I a_turned, const float* B, I b_turned, const float* b, float* C,
+                                     Work<Numbers> parts) {
+  parts([&](const Numbers& s) { multiply_rows(A, a_turned, B, b_turned, b, C, s); });
 }
 #endif

@@ -4,6 +4,7 @@
 // of it is one pass over its slots.
 
 #include "gemm.h"
+#include "team.h"
 
 namespace {
 
@@ -296,37 +297,46 @@ void slstm_backward(const R* gates, const R* c_all, const R* n_all, const R* clo
 
 #define KERNELS(R, X)                                                                                                  \
   void gru_forward_##X(R* gates, const R* h0, const R* U, const R* bias, const I* sizes, R* uh_n, R* h_all, R* work,   \
-                       Cells s) {                                                                                      \
-    gru_forward<R>(gates, h0, U, bias, sizes, uh_n, h_all, work, s);                                                   \
+                       Work<Cells> parts) {                                                                            \
+    parts([&](const Cells& s) { gru_forward<R>(gates, h0, U, bias, sizes, uh_n, h_all, work, s); });                   \
   }                                                                                                                    \
   void gru_backward_##X(const R* gates, const R* uh_n, const R* h_all, const R* h0, const R* U, const I* sizes,        \
-                        const R* dh_all, R* dwx, R* duh, R* dh, I S, Cells s) {                                        \
-    gru_backward<R>(gates, uh_n, h_all, h0, U, sizes, dh_all, dwx, duh, dh, S, s);                                     \
+                        const R* dh_all, R* dwx, R* duh, R* dh, I S, Work<Cells> parts) {                              \
+    parts([&](const Cells& s) { gru_backward<R>(gates, uh_n, h_all, h0, U, sizes, dh_all, dwx, duh, dh, S, s); });     \
   }                                                                                                                    \
   void brc_forward_##X(R* gates, R* candidate, const R* h0, const R* U, const I* sizes, R* h_all, R* work,             \
-                       I elementwise, Cells s) {                                                                       \
-    brc_forward<R>(gates, candidate, h0, U, sizes, h_all, work, elementwise, s);                                       \
+                       I elementwise, Work<Cells> parts) {                                                             \
+    parts([&](const Cells& s) { brc_forward<R>(gates, candidate, h0, U, sizes, h_all, work, elementwise, s); });       \
   }                                                                                                                    \
   void brc_backward_##X(const R* gates, const R* candidate, const R* h_all, const R* h0, const R* U, const I* sizes,   \
-                        const R* dh_all, R* dgates, R* dcandidate, R* dh, I elementwise, I S, Cells s) {               \
-    brc_backward<R>(gates, candidate, h_all, h0, U, sizes, dh_all, dgates, dcandidate, dh, elementwise, S, s);         \
+                        const R* dh_all, R* dgates, R* dcandidate, R* dh, I elementwise, I S, Work<Cells> parts) {     \
+    parts([&](const Cells& s) {                                                                                        \
+      brc_backward<R>(gates, candidate, h_all, h0, U, sizes, dh_all, dgates, dcandidate, dh, elementwise, S, s);       \
+    });                                                                                                                \
   }                                                                                                                    \
-  void lstm_forward_##X(R* gates, const R* h0, const R* c0, const R* U, const I* sizes, R* h_all, R* c_all, Cells s) { \
-    lstm_forward<R>(gates, h0, c0, U, sizes, h_all, c_all, s);                                                         \
+  void lstm_forward_##X(R* gates, const R* h0, const R* c0, const R* U, const I* sizes, R* h_all, R* c_all,            \
+                        Work<Cells> parts) {                                                                           \
+    parts([&](const Cells& s) { lstm_forward<R>(gates, h0, c0, U, sizes, h_all, c_all, s); });                         \
   }                                                                                                                    \
   void lstm_backward_##X(const R* gates, const R* c_all, const R* c0, const R* U, const I* sizes, const R* dh_all,     \
-                         const R* dc_all, R* dgates, R* dh, R* dc, I S, Cells s) {                                     \
-    lstm_backward<R>(gates, c_all, c0, U, sizes, dh_all, dc_all, dgates, dh, dc, S, s);                                \
+                         const R* dc_all, R* dgates, R* dh, R* dc, I S, Work<Cells> parts) {                           \
+    parts([&](const Cells& s) {                                                                                        \
+      lstm_backward<R>(gates, c_all, c0, U, sizes, dh_all, dc_all, dgates, dh, dc, S, s);                              \
+    });                                                                                                                \
   }                                                                                                                    \
   void slstm_forward_##X(R* gates, const R* h0, const R* c0, const R* n0, const R* m0, const R* U, const I* sizes,     \
-                         R* h_all, R* c_all, R* n_all, R* m_all, R* closing, I heads, Cells s) {                       \
-    slstm_forward<R>(gates, h0, c0, n0, m0, U, sizes, h_all, c_all, n_all, m_all, closing, heads, s);                  \
+                         R* h_all, R* c_all, R* n_all, R* m_all, R* closing, I heads, Work<Cells> parts) {             \
+    parts([&](const Cells& s) {                                                                                        \
+      slstm_forward<R>(gates, h0, c0, n0, m0, U, sizes, h_all, c_all, n_all, m_all, closing, heads, s);                \
+    });                                                                                                                \
   }                                                                                                                    \
   void slstm_backward_##X(const R* gates, const R* c_all, const R* n_all, const R* closing, const R* c0, const R* n0,  \
                           const R* U, const I* sizes, const R* dh_all, const R* dc_all, const R* dn_all, R* dgates,    \
-                          R* dh, R* dc, R* dn, R* dm, I heads, I S, Cells s) {                                         \
-    slstm_backward<R>(gates, c_all, n_all, closing, c0, n0, U, sizes, dh_all, dc_all, dn_all, dgates, dh, dc, dn, dm,  \
-                      heads, S, s);                                                                                    \
+                          R* dh, R* dc, R* dn, R* dm, I heads, I S, Work<Cells> parts) {                               \
+    parts([&](const Cells& s) {                                                                                        \
+      slstm_backward<R>(gates, c_all, n_all, closing, c0, n0, U, sizes, dh_all, dc_all, dn_all, dgates, dh, dc, dn, dm,\
+                        heads, S, s);                                                                                  \
+    });                                                                                                                \
   }
 
 extern "C" {

@@ -1,6 +1,7 @@
 // Causal convolution of every channel over the last K slots of its episode: y_t = b + sum_j w_j v_{t-K+j}, j = 1 ... K.
 
 #include "common.h"
+#include "team.h"
 
 namespace {
 
@@ -58,12 +59,12 @@ void convolution_backward(const R* v, const R* before, const uint8_t* start, con
 
 #define KERNELS(R, X)                                                                                                  \
   void convolution_forward_##X(const R* v, const R* before, const uint8_t* start, const R* w, const R* b, R* y,        \
-                               Taps c) {                                                                               \
-    convolution_forward<R>(v, before, start, w, b, y, c);                                                              \
+                               Work<Taps> parts) {                                                                     \
+    parts([&](const Taps& c) { convolution_forward<R>(v, before, start, w, b, y, c); });                               \
   }                                                                                                                    \
   void convolution_backward_##X(const R* v, const R* before, const uint8_t* start, const R* w, const R* dy, R* dv,     \
-                                R* dbefore, R* dw, R* db, Taps c) {                                                    \
-    convolution_backward<R>(v, before, start, w, dy, dv, dbefore, dw, db, c);                                          \
+                                R* dbefore, R* dw, R* db, Work<Taps> parts) {                                          \
+    parts([&](const Taps& c) { convolution_backward<R>(v, before, start, w, dy, dv, dbefore, dw, db, c); });           \
   }
 
 extern "C" {

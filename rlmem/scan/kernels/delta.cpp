@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common.h"
+#include "team.h"
 
 namespace {
 
@@ -190,13 +191,15 @@ void delta_backward(const R* f, const R* beta, const R* v, const R* k, const R* 
 
 #define KERNELS(R, X)                                                                                                  \
   void delta_forward_##X(const R* f, const R* beta, const R* v, const R* k, const R* q, const R* S0,                   \
-                         const uint8_t* start, R* y, R* last, R* saved, Delta s) {                                     \
-    delta_forward<R>(f, beta, v, k, q, S0, start, y, last, saved, s);                                                  \
+                         const uint8_t* start, R* y, R* last, R* saved, Work<Delta> parts) {                           \
+    parts([&](const Delta& s) { delta_forward<R>(f, beta, v, k, q, S0, start, y, last, saved, s); });                  \
   }                                                                                                                    \
   void delta_backward_##X(const R* f, const R* beta, const R* v, const R* k, const R* q, const uint8_t* start,         \
                           const R* saved, const R* gy, const R* glast, R* df, R* dbeta, R* dv, R* dk, R* dq, R* dS0,   \
-                          Delta s) {                                                                                   \
-    delta_backward<R>(f, beta, v, k, q, start, saved, gy, glast, df, dbeta, dv, dk, dq, dS0, s);                       \
+                          Work<Delta> parts) {                                                                         \
+    parts([&](const Delta& s) {                                                                                        \
+      delta_backward<R>(f, beta, v, k, q, start, saved, gy, glast, df, dbeta, dv, dk, dq, dS0, s);                     \
+    });                                                                                                                \
   }
 
 extern "C" {

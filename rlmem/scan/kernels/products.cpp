@@ -45,7 +45,9 @@ struct Sizes { I m, k; };
     Task<R> task{{A, row, column}, {W, row_of_W, column_of_W}, panels, b, C, n, k, m, 1, 1};                           \
     task.run(threads, team);                                                                                           \
   }                                                                                                                    \
-  void panels_##X(const R* W, I row, I column, R* P, Sizes s) { pack<R>({W, column, row}, s.k, s.m, P); }              \
+  void panels_##X(const R* W, I row, I column, R* P, Work<Sizes> parts) {                                              \
+    parts([&](const Sizes& s) { pack<R>({W, column, row}, s.k, s.m, P); });                                            \
+  }                                                                                                                    \
   I lanes_##X() { return Wide<R>::count; }
 
 extern "C" {

@@ -1,6 +1,7 @@
 // The gates of RG-LRU: r = sigmoid(p), i = sigmoid(s), log a = -rate * r, b = sqrt(1 - a^2) * i * u.
 
 #include "common.h"
+#include "team.h"
 
 namespace {
 
@@ -58,12 +59,12 @@ void rglru_backward(const R* gates, const R* u, const R* rate, const R* a, const
 }  // namespace
 
 #define KERNELS(R, X)                                                                                                  \
-  void rglru_forward_##X(const R* gates, const R* u, const R* rate, R* a, R* b, Slots s) {                             \
-    rglru_forward<R>(gates, u, rate, a, b, s);                                                                         \
+  void rglru_forward_##X(const R* gates, const R* u, const R* rate, R* a, R* b, Work<Slots> parts) {                   \
+    parts([&](const Slots& s) { rglru_forward<R>(gates, u, rate, a, b, s); });                                         \
   }                                                                                                                    \
   void rglru_backward_##X(const R* gates, const R* u, const R* rate, const R* a, const R* da, const R* db, R steepest, \
-                          R* dgates, R* du, R* drate, Slots s) {                                                       \
-    rglru_backward<R>(gates, u, rate, a, da, db, steepest, dgates, du, drate, s);                                      \
+                          R* dgates, R* du, R* drate, Work<Slots> parts) {                                             \
+    parts([&](const Slots& s) { rglru_backward<R>(gates, u, rate, a, da, db, steepest, dgates, du, drate, s); });      \
   }
 
 extern "C" {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common.h"
+#include "team.h"
 
 namespace {
 
@@ -532,53 +533,64 @@ void narrow(const R* a, const R* b, const R* h0, const uint8_t* start, R* h, con
 }  // namespace
 
 #define KERNELS(R, X)                                                                                                  \
-  void real_forward_##X(const R* a, I constant, const R* b, I, const R* h0, const uint8_t* start, R* h, Range s) {     \
-    if (s.N > 1)                                                                                                       \
-      real_forward<R>(a, constant, b, h0, start, h, s);                                                                \
-    else if (constant)                                                                                                 \
-      narrow<R, true>(a, b, h0, start, h, s);                                                                          \
-    else                                                                                                               \
-      narrow<R, false>(a, b, h0, start, h, s);                                                                         \
+  void real_forward_##X(const R* a, I constant, const R* b, I, const R* h0, const uint8_t* start, R* h,                \
+                        Work<Range> parts) {                                                                           \
+    parts([&](const Range& s) {                                                                                        \
+      if (s.N > 1)                                                                                                     \
+        real_forward<R>(a, constant, b, h0, start, h, s);                                                              \
+      else if (constant)                                                                                               \
+        narrow<R, true>(a, b, h0, start, h, s);                                                                        \
+      else                                                                                                             \
+        narrow<R, false>(a, b, h0, start, h, s);                                                                       \
+    });                                                                                                                \
   }                                                                                                                    \
   void real_backward_##X(const R* a, const R* h, const R* h0, const uint8_t* start, const R* gh, R* ga, R* gb, R* gh0, \
-                         I constant, I, Range s) {                                                                     \
-    real_backward<R>(a, h, h0, start, gh, ga, gb, gh0, constant, s);                                                   \
+                         I constant, I, Work<Range> parts) {                                                           \
+    parts([&](const Range& s) { real_backward<R>(a, h, h0, start, gh, ga, gb, gh0, constant, s); });                   \
   }                                                                                                                    \
   void complex_forward_##X(const R* a, I constant, const R* b, I each, const R* h0, const uint8_t* start, R* h,        \
-                           Range s) {                                                                                  \
-    complex_forward<R>(a, constant, b, each, h0, start, h, s);                                                         \
+                           Work<Range> parts) {                                                                        \
+    parts([&](const Range& s) { complex_forward<R>(a, constant, b, each, h0, start, h, s); });                         \
   }                                                                                                                    \
   void complex_backward_##X(const R* a, const R* h, const R* h0, const uint8_t* start, const R* gh, R* ga, R* gb,      \
-                            R* gh0, I constant, I each, Range s) {                                                     \
-    complex_backward<R>(a, h, h0, start, gh, ga, gb, gh0, constant, each, s);                                          \
+                            R* gh0, I constant, I each, Work<Range> parts) {                                           \
+    parts([&](const Range& s) { complex_backward<R>(a, h, h0, start, gh, ga, gb, gh0, constant, each, s); });          \
   }                                                                                                                    \
   void shm_forward_##X(const R* theta, const R* c, const R* v, const R* key, const R* q, const R* M0,                  \
-                       const uint8_t* start, R limit, R* y, R* last, R* saved, Shm s) {                                \
-    shm_forward<R>(theta, c, v, key, q, M0, start, limit, y, last, saved, s);                                          \
+                       const uint8_t* start, R limit, R* y, R* last, R* saved, Work<Shm> parts) {                      \
+    parts([&](const Shm& s) { shm_forward<R>(theta, c, v, key, q, M0, start, limit, y, last, saved, s); });            \
   }                                                                                                                    \
   void shm_backward_##X(const R* theta, const R* c, const R* v, const R* key, const R* q, const uint8_t* start,        \
-                        R limit, const R* saved, const R* gy, const R* glast, R* dtheta, R* dc, R* dv, R* dkey,        \
-                        R* dq, R* dM0, Shm s) {                                                                        \
-    shm_backward<R>(theta, c, v, key, q, start, limit, saved, gy, glast, dtheta, dc, dv, dkey, dq, dM0, s);            \
+                        R limit, const R* saved, const R* gy, const R* glast, R* dtheta, R* dc, R* dv, R* dkey, R* dq, \
+                        R* dM0, Work<Shm> parts) {                                                                     \
+    parts([&](const Shm& s) {                                                                                          \
+      shm_backward<R>(theta, c, v, key, q, start, limit, saved, gy, glast, dtheta, dc, dv, dkey, dq, dM0, s);          \
+    });                                                                                                                \
   }                                                                                                                    \
   void advantages_##X(const R* reward, const R* value, const uint8_t* terminated, const uint8_t* mask, R gamma,        \
-                      R decay, R* A, Rows s) {                                                                         \
-    if (s.T > 0) advantages<R>(reward, value, terminated, mask, gamma, decay, A, s);                                   \
+                      R decay, R* A, Work<Rows> parts) {                                                               \
+    parts([&](const Rows& s) { if (s.T > 0) advantages<R>(reward, value, terminated, mask, gamma, decay, A, s); });    \
   }                                                                                                                    \
-  void ffm_in_forward_##X(const R* p, const I* which, R* u, Gates s) { ffm_in_forward<R>(p, which, u, s); }            \
+  void ffm_in_forward_##X(const R* p, const I* which, R* u, Work<Gates> parts) {                                       \
+    parts([&](const Gates& s) { ffm_in_forward<R>(p, which, u, s); });                                                 \
+  }                                                                                                                    \
   void ffm_step_##X(const R* p, const I* which, const R* gamma, const R* state, const uint8_t* start, R* h, I c,       \
-                    Gates s) {                                                                                         \
-    ffm_step<R>(p, which, gamma, state, start, h, c, s);                                                               \
+                    Work<Gates> parts) {                                                                               \
+    parts([&](const Gates& s) { ffm_step<R>(p, which, gamma, state, start, h, c, s); });                               \
   }                                                                                                                    \
-  void ffm_in_backward_##X(const R* p, const I* which, const R* du, R* dp, Parts s) {                                  \
-    which ? ffm_in_backward<R, true>(p, which, du, dp, s) : ffm_in_backward<R, false>(p, which, du, dp, s);            \
+  void ffm_in_backward_##X(const R* p, const I* which, const R* du, R* dp, Work<Parts> parts) {                        \
+    parts([&](const Parts& s) {                                                                                        \
+      which ? ffm_in_backward<R, true>(p, which, du, dp, s) : ffm_in_backward<R, false>(p, which, du, dp, s);          \
+    });                                                                                                                \
   }                                                                                                                    \
-  void ffm_out_forward_##X(const R* p, const I* which, const R* z, R* y, Gates s) {                                    \
-    ffm_out_forward<R>(p, which, z, y, s);                                                                             \
+  void ffm_out_forward_##X(const R* p, const I* which, const R* z, R* y, Work<Gates> parts) {                          \
+    parts([&](const Gates& s) { ffm_out_forward<R>(p, which, z, y, s); });                                             \
   }                                                                                                                    \
-  void ffm_out_backward_##X(const R* p, const I* which, const R* z, const R* dy, R* dz, R* dp, Parts s) {              \
-    which ? ffm_out_backward<R, true>(p, which, z, dy, dz, dp, s)                                                      \
-          : ffm_out_backward<R, false>(p, which, z, dy, dz, dp, s);                                                    \
+  void ffm_out_backward_##X(const R* p, const I* which, const R* z, const R* dy, R* dz, R* dp, Work<Parts> parts) {    \
+    parts([&](const Parts& s) {                                                                                        \
+      which ? ffm_out_backward<R, true>(p, which, z, dy, dz, dp, s)                                                    \
+            : ffm_out_backward<R, false>(p, which, z, dy, dz, dp, s);                                                  \
+    });                                                                                                                \
   }
 
 extern "C" {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common.h"
+#include "team.h"
 
 namespace {
 
@@ -215,13 +216,15 @@ void selective_backward(const R* dt, const R* u, const R* B, const R* C, const R
 
 #define KERNELS(R, X)                                                                                                  \
   void selective_forward_##X(const R* dt, const R* u, const R* B, const R* C, const R* A, const R* h0,                 \
-                             const uint8_t* start, I hold, R* y, R* last, R* saved, Selective s) {                     \
-    selective_forward<R>(dt, u, B, C, A, h0, start, hold, y, last, saved, s);                                          \
+                             const uint8_t* start, I hold, R* y, R* last, R* saved, Work<Selective> parts) {           \
+    parts([&](const Selective& s) { selective_forward<R>(dt, u, B, C, A, h0, start, hold, y, last, saved, s); });      \
   }                                                                                                                    \
   void selective_backward_##X(const R* dt, const R* u, const R* B, const R* C, const R* A, const uint8_t* start,       \
                               I hold, const R* saved, const R* gy, const R* glast, R* ddt, R* du, R* dB, R* dC, R* dA, \
-                              R* dh0, Selective s) {                                                                   \
-    selective_backward<R>(dt, u, B, C, A, start, hold, saved, gy, glast, ddt, du, dB, dC, dA, dh0, s);                 \
+                              R* dh0, Work<Selective> parts) {                                                         \
+    parts([&](const Selective& s) {                                                                                    \
+      selective_backward<R>(dt, u, B, C, A, start, hold, saved, gy, glast, ddt, du, dB, dC, dA, dh0, s);               \
+    });                                                                                                                \
   }
 
 extern "C" {

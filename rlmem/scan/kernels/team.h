@@ -31,3 +31,16 @@ inline void share(I parts, I threads, Team team, const F& work) {
   else
     Shared<F>::run(&shared);
 }
+
+// The parts of a kernel's work, which as many threads share: the last argument of kernels
+template <class Part>
+struct Work {
+  const Part* parts;
+  I count;
+  Team team;
+
+  template <class F>
+  void operator()(const F& run) const {
+    share(count, count, team, [&](I p) { run(parts[p]); });
+  }
+};
