@@ -50,6 +50,23 @@ def test_a_complex_scan_needs_complex_states():
         linear_scan(draw(3, dtype=torch.complex64), draw(2, 5, 3), draw(2, 3), starts(2, 5))
 
 
+@NATIVE
+@pytest.mark.parametrize("B", [2, 9], ids=["channels", "rows"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
+def test_threads_share_a_scan_without_changing_it(B, dtype, monkeypatch):
+    a, b, h0, start = draw(100, dtype=dtype).abs().clamp(max=1).to(dtype), draw(B, 30, 100), draw(B, 100), starts(B, 30)
+    grad_h = draw(B, 30, 100, dtype=dtype)
+
+    def found(threads):
+        monkeypatch.setattr(native, "threads_for", lambda work: threads)
+        h = native.forward(a, b.to(dtype), h0.to(dtype), start, False)
+        return h, *native.backward(a, h, h0.to(dtype), start, grad_h, 100, True, False)
+
+    alone = found(1)
+    for threads in (2, 3, 7):
+        assert all(map(torch.equal, found(threads), alone))
+
+
 @pytest.mark.parametrize("bad", [starts(3, 20).float(), starts(3, 19), starts(2, 20)], ids=["float", "short", "rows"])
 def test_flags_of_another_type_or_shape_are_refused(bad):
     x = draw(3, 20, 6)
