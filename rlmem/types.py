@@ -265,7 +265,7 @@ class Batch:
         """Apply `function` to every tensor."""
         mapped: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         for name, value in mapped.items():  # few are trees, and tree_map_only is slow
-            if isinstance(value, Tensor | dict):
+            if isinstance(value, Tensor) or name in ("obs", "behaviour"):
                 mapped[name] = each_leaf(function, value)
             elif value is not None:
                 mapped[name] = tree_map_only(Tensor, function, value)
@@ -280,7 +280,7 @@ class Batch:
         return slots
 
     def rows(self, index: Tensor) -> Batch:
-        """The rows `index` [b], in that order; an index on the CPU saves waiting for the device."""
+        """The rows `index` [b], int64 from 0 on, in that order; an index on the CPU saves waiting for the device."""
         here, there = on_host(index), index.to(self.mask.device, non_blocking=True)
         batch = self.map(lambda tensor: tensor.index_select(0, there))
         known(batch.start, on_host(self.start)[here])

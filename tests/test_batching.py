@@ -1,5 +1,7 @@
 """Cutting time: every acted slot once, no row joins episodes, padding is nothing."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from gymnasium.vector import SyncVectorEnv
@@ -64,6 +66,12 @@ def test_rows_begin_with_the_state_that_acting_had(batching):
     for r in range(len(rows.env)):
         if not batch.start[r, 0]:
             assert batch.state0[r].item() == batch.obs[r, 0, 1].item()
+
+
+def test_rows_have_states_that_are_any_tree():
+    batch, state = Tape().rows(rollout_for(Tape()).streams).batch(rollout_for(Tape())), torch.arange(3)
+    rows = replace(batch, state0={"cell": {"h": state}, "age": (state, None)}).rows(torch.tensor([2, 0]))
+    assert rows.state0["cell"]["h"].tolist() == rows.state0["age"][0].tolist() == [2, 0]
 
 
 @pytest.mark.parametrize("batching", SCHEMES, ids=lambda b: f"{type(b).__name__}{getattr(b, 'length', '')}")

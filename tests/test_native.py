@@ -1,6 +1,9 @@
 """What is passed to compiled code by address is checked before, and having no compiler is never a crash."""
 
+import os
 import shutil
+import signal
+import sys
 import tempfile
 from functools import cache
 
@@ -9,7 +12,7 @@ import torch
 
 from rlmem.errors import UserError
 from rlmem.losses.returns import gae
-from rlmem.memory import FFM, GPT, S6, SHM, FrameStack
+from rlmem.memory import FFM, GPT, RGLRU, S6, SHM, FrameStack, GatedDeltaNet
 from rlmem.scan import chosen_engine, hadamard_scan, linear_scan, native
 from rlmem.scan.matmul import linear
 from rlmem.scan.native import missing
@@ -65,6 +68,62 @@ def test_threads_share_a_scan_without_changing_it(B, dtype, monkeypatch):
     alone = found(1)
     for threads in (2, 3, 7):
         assert all(map(torch.equal, found(threads), alone))
+
+
+MEMORIES = {
+    "ffm": lambda: FFM(6, 8, 4, 2),
+    "shm": lambda: SHM(6, 8, 4),
+    "s6": lambda: S6(6, 8),
+    "gated_deltanet": lambda: GatedDeltaNet(6, 8, 2),
+    "rglru": lambda: RGLRU(6, 8),
+}
+
+
+@NATIVE
+@pytest.mark.parametrize("name", MEMORIES)
+def test_threads_share_what_a_memory_computes(name, monkeypatch):
+    memory, x, start = MEMORIES[name]().double(), draw(5, 40, 6).requires_grad_(), starts(5, 40)
+
+    def found(threads):
+        monkeypatch.setattr(native, "threads_for", lambda work: threads)
+        y, _ = memory(x, memory.initial_state(5), start)
+        inputs = [x, *(p for p in memory.parameters() if p.requires_grad)]
+        return y, *torch.autograd.grad(y.square().sum(), inputs, allow_unused=True, materialize_grads=True)
+
+    for ours, alone in zip(found(3), found(1), strict=True):
+        torch.testing.assert_close(ours, alone, rtol=1e-10, atol=1e-10)
+
+
+@NATIVE
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_kernels_start_no_threads_beside_those_of_torch(monkeypatch):
+    """OpenMP would end the threads that a smaller team leaves out, and torch's next operator start them anew."""
+    monkeypatch.setattr(native, "threads_for", lambda work: 3)
+    before, many = torch.get_num_threads(), torch.ones(1 << 18)
+    try:
+        torch.set_num_threads(3)
+        seen = set()
+        for _ in range(5):
+            gae(draw(2, 9), draw(2, 9), starts(2, 9), ~starts(2, 9), 0.9, 0.9)  # two rows for three threads
+            many.exp()
+            seen |= {*os.listdir("/proc/self/task")}
+        assert seen == {*os.listdir("/proc/self/task")}
+    finally:
+        torch.set_num_threads(before)
+
+
+@NATIVE
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_has_no_threads_to_share_a_scan_with(monkeypatch):
+    monkeypatch.setattr(native, "threads_for", lambda work: 2)
+    case = draw(8).clamp(max=1), draw(4, 20, 8), draw(4, 8), starts(4, 20)
+    truth = linear_scan(*case, "native")
+    if (pid := os.fork()) == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # not what pytest does with it
+        signal.alarm(20)
+        os._exit(not torch.equal(linear_scan(*case, "native"), truth))
+    assert os.waitpid(pid, 0)[1] == 0
 
 
 @pytest.mark.parametrize("bad", [starts(3, 20).float(), starts(3, 19), starts(2, 20)], ids=["float", "short", "rows"])

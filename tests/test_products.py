@@ -13,7 +13,7 @@ from test_reliability import killed_at, run
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from rlmem.scan import native, products
-from rlmem.scan.matmul import FEW, KERNEL_LEADS, LITTLE, constant_weights, gradient_of_weight, linear
+from rlmem.scan.matmul import FEW, KERNEL_LEADS, LITTLE, constant_weights, gradient_of_weight, linear, product
 
 KERNEL = pytest.mark.skipif(not KERNEL_LEADS or bool(native.missing()), reason="products are torch's here")
 SHAPES = [
@@ -50,6 +50,21 @@ def test_products_are_right_in_every_layout(shape, dtype):
         assert torch.equal(products.product(x, W, b, products.packed(W)), found)
         apart = products.product(x[:, ::2], W[:, ::2], b)  # neither rows nor columns side by side
         torch.testing.assert_close(apart, products.product(x[:, ::2].contiguous(), W[:, ::2].contiguous(), b))
+
+
+def test_compilers_see_one_product_for_any_number_of_rows():
+    W, b, frames = torch.randn(9, 40), torch.randn(9), []
+
+    def backend(graph, inputs):
+        frames.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(lambda x: product(x, W, b), fullgraph=True, dynamic=True, backend=backend)
+    with torch.no_grad():
+        for rows in (4, FEW, 64):
+            x = torch.randn(rows, 40)
+            torch.testing.assert_close(compiled(x), x @ W.t() + b)
+    assert len(frames) == 1
 
 
 @KERNEL

@@ -166,8 +166,8 @@ def _is_native(x: Tensor, W: Tensor, b: Tensor | None, constant: bool = False) -
 
     constant: whether W is packed once for many products
     """
-    if x.dtype != torch.float32 or not KERNEL_LEADS or x.dim() == 0:
-        return False
+    if torch.compiler.is_compiling() or x.dtype != torch.float32 or not KERNEL_LEADS or x.dim() == 0:
+        return False  # first, as sizes are symbols while compiling
     if not (constant or _thread.rows_alike or x.numel() > FEW * x.shape[-1]):
         return False
     fit = W.dim() == 2 and x.shape[-1] == W.shape[1] and (b is None or b.shape == W.shape[:1])

@@ -35,10 +35,11 @@ FLAGS = [
     "-fPIC",
     "-shared",
 ]
-PARALLEL_FROM = 1 << 17
+PARALLEL_FROM = 1 << 16
 """Numbers in a scan below which a second thread costs more than it saves."""
 MOST_SUMS = 8
 """Sums over slots that kernels make side by side, each of a part of them, so that they do not depend on threads."""
+_PROCESS = os.getpid()
 PLAIN = (Tensor, nn.Parameter)
 """The types of tensors that kernels read; others have no address, or another meaning."""
 MOST_SHARED = 256
@@ -128,36 +129,47 @@ def shares(B: int, threads: int) -> Iterator[tuple[int, int]]:
 
 
 def call_in_parallel(name: str, arguments: tuple[Any, ...], parts: Sequence[tuple[int, ...]]) -> None:
-    """Call a kernel once, whose parts are shared by as many threads.
+    """Call a kernel whose parts are shared by torch's threads.
 
     name: the kernel's name without its suffix, the real type of the first tensor
     arguments: tensors, passed by address; None, passed as null; integers; floats, passed in that real type
-    parts: of each, the integers that say to the kernel what it is
+    parts: a tuple of integers for each, the fields of the kernel's structure
     """
     dtype = next(x.dtype for x in arguments if isinstance(x, Tensor))
     kernel, real = kernel_of(name, dtype)
     kinds = {int: ctypes.c_int64, bool: ctypes.c_int64, float: real, type(None): ctypes.c_void_p}
     passed = [ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor) else kinds[type(x)](x) for x in arguments]
     numbers = (ctypes.c_int64 * (len(parts) * len(parts[0])))(*chain.from_iterable(parts))
-    kernel(*passed, _Work(ctypes.addressof(numbers), len(parts), team()))
+    threads = max(torch.get_num_threads(), len(parts))
+    kernel(*passed, _Work(ctypes.addressof(numbers), len(parts), threads, team()))
 
 
 class _Work(ctypes.Structure):
     """`Work` of kernels/team.h."""
 
-    _fields_ = [("parts", ctypes.c_void_p), ("count", ctypes.c_int64), ("team", ctypes.c_void_p)]
+    _fields_ = [
+        ("parts", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
+        ("threads", ctypes.c_int64),
+        ("team", ctypes.c_void_p),
+    ]
 
 
 @cache
-def team() -> int | None:
-    """The address of what runs a function on torch's own threads, GNU's OpenMP; None if torch has others.
+def _gomp_parallel() -> int | None:
+    with suppress(OSError, AttributeError):  # looked for in what torch itself is linked with
+        return ctypes.cast(ctypes.CDLL(torch._C.__file__).GOMP_parallel, ctypes.c_void_p).value
+    return None
 
-    Kernels take a fraction of a millisecond: threads of another kind would have to wait for torch's, which do not sleep
+
+def team() -> int | None:
+    """The address of what runs a function on the threads of torch's OpenMP. None where it has no entry for GNU's
+    compiler, and in a forked process, which has none of these threads: kernels then run alone.
+
+    They take a fraction of a millisecond: threads of another kind would have to wait for torch's, which do not sleep
     between two calls.
     """
-    with suppress(OSError, AttributeError):
-        return ctypes.cast(ctypes.CDLL("libgomp.so.1").GOMP_parallel, ctypes.c_void_p).value
-    return None
+    return _gomp_parallel() if os.getpid() == _PROCESS else None
 
 
 def exports(name: str) -> bool:

@@ -73,7 +73,9 @@ def _by_themselves(modules: Sequence[nn.Module], x: Tensor) -> Tensor:
 
 def _may_pay(x: Tensor) -> bool:
     """Whether the kernel can be faster than one layer after the other; asked first, as looking at layers takes time."""
-    return x.dim() > 0 and (x.numel() > FEW * x.shape[-1] or torch.is_grad_enabled() or derives_once())
+    if not isinstance(x, Tensor) or x.dim() == 0:
+        return False
+    return x.numel() > FEW * x.shape[-1] or torch.is_grad_enabled() or derives_once()
 
 
 def is_hooked(module: nn.Module) -> bool:
@@ -134,7 +136,7 @@ def _flat(modules: Iterable[nn.Module]) -> Iterator[nn.Module]:
 
 
 def _takes(x: Tensor, layers: Layers) -> bool:
-    """Whether the kernel reads such tensors, and is faster than one layer after the other."""
+    """Whether the kernel reads such tensors, and has enough to do where a gradient is recorded."""
     if not KERNEL_LEADS or not x.numel() or x.shape[-1] != layers.weights[0].shape[1]:
         return False
     if torch.is_grad_enabled() and x.numel() // x.shape[-1] * sum(W.numel() for W in layers.weights) <= LITTLE:

@@ -21,26 +21,27 @@ struct Shared {
   }
 };
 
-// Call work(p) for every part p, on up to `threads` threads; on this one alone if there is no team.
+// Call work(p) for every part p, on `threads` threads; on this one alone if there is no team, or one part. All of torch's
+// threads take part, also if there are fewer parts: OpenMP would end those that a smaller team leaves out, and start them
+// anew for torch's next operator.
 template <class F>
 inline void share(I parts, I threads, Team team, const F& work) {
   Shared<F> shared{work, parts};
-  threads = std::min(threads, parts);
-  if (team && threads > 1)
+  if (team && parts > 1 && threads > 1)
     team(&Shared<F>::run, &shared, unsigned(threads), 0);
   else
     Shared<F>::run(&shared);
 }
 
-// The parts of a kernel's work, which as many threads share: the last argument of kernels
+// The parts of a kernel's work: the last argument of those kernels that `call_in_parallel` of native.py calls
 template <class Part>
 struct Work {
   const Part* parts;
-  I count;
+  I count, threads;
   Team team;
 
   template <class F>
   void operator()(const F& run) const {
-    share(count, count, team, [&](I p) { run(parts[p]); });
+    share(count, threads, team, [&](I p) { run(parts[p]); });
   }
 };
