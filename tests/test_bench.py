@@ -107,7 +107,7 @@ def test_bench_memory_reports_every_cell_and_goes_on_after_an_error(in_tmp, monk
         return load(overrides)
 
     monkeypatch.setattr(memory, "load", broken)
-    sizes = {"lengths": [8, 32], "slots": 32, "hidden_size": 16, "scans": ((1, 32, 8),)}
+    sizes = {"lengths": [8, 32], "slots": 512, "hidden_size": 16, "scans": ((1, 32, 8),)}
     result = MemoryBench.run(models=["mlp", "ffm"], **sizes, **TINY)
     assert json.loads((in_tmp / "bench-memory.json").read_text()) == json.loads(json.dumps(result))
     assert (in_tmp / "bench-memory.png").stat().st_size > 10_000
@@ -118,10 +118,10 @@ def test_bench_memory_reports_every_cell_and_goes_on_after_an_error(in_tmp, monk
     assert (ffm["state"], ffm["parameters"] > 1000) == (2 * 32 * 4, True)
     assert [row["rows"] for row in ffm["latency"]] == [1, 8]
     assert [(c["scheme"], c["length"], c["episodes"]) for c in ffm["cells"]] == [
-        ("segment", 8, 4),
-        ("tape", 8, 4),
-        ("segment", 32, 1),
-        ("tape", 32, 1),
+        ("segment", 8, 64),
+        ("tape", 8, 64),
+        ("segment", 32, 16),
+        ("tape", 32, 16),
     ]
     assert all(row["seconds"] > 0 and row["peer_seconds"] > 0 for row in ffm["latency"] + ffm["cells"])
     assert all(cell["peak_bytes"] > 0 and cell["note"] == "" for cell in ffm["cells"])
