@@ -102,12 +102,12 @@ def test_kernels_start_no_threads_beside_those_of_torch(monkeypatch):
     before, many = torch.get_num_threads(), torch.ones(1 << 18)
     try:
         torch.set_num_threads(3)
-        seen = set()
+        seen = []
         for _ in range(5):
             gae(draw(2, 9), draw(2, 9), starts(2, 9), ~starts(2, 9), 0.9, 0.9)  # two rows for three threads
             many.exp()
-            seen |= {*os.listdir("/proc/self/task")}
-        assert seen == {*os.listdir("/proc/self/task")}
+            seen.append({*os.listdir("/proc/self/task")})
+        assert all(threads <= seen[0] for threads in seen)  # those of larger teams before may still be ending
     finally:
         torch.set_num_threads(before)
 
@@ -122,7 +122,11 @@ def test_a_forked_process_has_no_threads_to_share_a_scan_with(monkeypatch):
     if (pid := os.fork()) == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)  # not what pytest does with it
         signal.alarm(20)
-        os._exit(not torch.equal(linear_scan(*case, "native"), truth))
+        failed = True
+        try:
+            failed = not torch.equal(linear_scan(*case, "native"), truth)
+        finally:
+            os._exit(failed)
     assert os.waitpid(pid, 0)[1] == 0
 
 

@@ -40,6 +40,7 @@ PARALLEL_FROM = 1 << 16
 MOST_SUMS = 8
 """Sums over slots that kernels make side by side, each of a part of them, so that they do not depend on threads."""
 _PROCESS = os.getpid()
+"""The process that loaded this module; what is forked from it may have lost torch's threads."""
 PLAIN = (Tensor, nn.Parameter)
 """The types of tensors that kernels read; others have no address, or another meaning."""
 MOST_SHARED = 256
@@ -140,7 +141,7 @@ def call_in_parallel(name: str, arguments: tuple[Any, ...], parts: Sequence[tupl
     kinds = {int: ctypes.c_int64, bool: ctypes.c_int64, float: real, type(None): ctypes.c_void_p}
     passed = [ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor) else kinds[type(x)](x) for x in arguments]
     numbers = (ctypes.c_int64 * (len(parts) * len(parts[0])))(*chain.from_iterable(parts))
-    threads = max(torch.get_num_threads(), len(parts))
+    threads = max(torch.get_num_threads(), len(parts))  # the former is less in tests alone
     kernel(*passed, _Work(ctypes.addressof(numbers), len(parts), threads, team()))
 
 
@@ -157,16 +158,17 @@ class _Work(ctypes.Structure):
 
 @cache
 def _gomp_parallel() -> int | None:
-    with suppress(OSError, AttributeError):  # looked for in what torch itself is linked with
-        return ctypes.cast(ctypes.CDLL(torch._C.__file__).GOMP_parallel, ctypes.c_void_p).value
+    for library in (None, torch._C.__file__):  # as torch finds it: what was loaded before all comes before its own
+        with suppress(OSError, AttributeError, TypeError):
+            return ctypes.cast(ctypes.CDLL(library).GOMP_parallel, ctypes.c_void_p).value
     return None
 
 
 def team() -> int | None:
     """The address of what runs a function on the threads of torch's OpenMP. None where it has no entry for GNU's
-    compiler, and in a forked process, which has none of these threads: kernels then run alone.
+    compiler, and in a forked process, which may have lost these threads: kernels then run alone.
 
-    They take a fraction of a millisecond: threads of another kind would have to wait for torch's, which do not sleep
+    Kernels take a fraction of a millisecond: threads of another kind would have to wait for torch's, which do not sleep
     between two calls.
     """
     return _gomp_parallel() if os.getpid() == _PROCESS else None

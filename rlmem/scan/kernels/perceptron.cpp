@@ -14,13 +14,13 @@ const I ROWS = DEPTH;  // at once
 // y [n, m] = activation(x W^T + b) of x [n, k]
 template <class R>
 struct Layer {
-  const R* W;       // [m, k]
+  const R* W;
   const R* panels;  // of W^T forwards, of W backwards; null where it is yet to be packed
   const R* b;
-  R* y;                 // null forwards where it is not kept, but for the last
-  I at;                 // where its gradients, dW [m, k] and db [m], begin among those of all layers
+  R* y;             // null forwards where it is not kept, but for the last
+  I at;             // where its gradients, dW [m, k] and db [m], begin among those of all layers
   I k, m;
-  I active;  // whether it has an activation
+  I active;         // whether it has an activation
 };
 
 // Layers whose weights are all in panels

@@ -22,8 +22,8 @@ struct Shared {
 };
 
 // Call work(p) for every part p, on `threads` threads; on this one alone if there is no team, or one part. All of torch's
-// threads take part, also if there are fewer parts: OpenMP would end those that a smaller team leaves out, and start them
-// anew for torch's next operator.
+// threads take part, also if there are fewer parts: GNU's OpenMP would end those that a smaller team leaves out, and start
+// them anew for torch's next operator.
 template <class F>
 inline void share(I parts, I threads, Team team, const F& work) {
   Shared<F> shared{work, parts};
