@@ -82,6 +82,7 @@ class FewInputs(nn.Module):
         return Inputs(self.obs, self.prev_action, self.prev_reward, self.start)
 
     def _all(self) -> Inputs:
+        """`all`, computed: it never changes, and is kept in buffers."""
         number = torch.arange(self.count)
         start = number >= self.observations.count * self.kinds
         action = torch.where(start, 0, number // self.observations.count)

@@ -201,7 +201,7 @@ def _backward(
     adds: bool,
     needed: bool,
 ) -> list[Tensor | None]:
-    """The gradients of weights and biases, if they are needed; writes that of x.
+    """The gradients of weights and biases, if they are needed; writes that of x, if `grad_x` is given.
 
     outputs: of every layer; the last may be None if it has no activation
     adds: whether to add to `grad_x`
