@@ -17,6 +17,7 @@ PARSER = Parser(
     "ffm/table4 --budget paper --gpus 0,1 --per-gpu 4",
     "ffm/table4 --show                              the table of what has been run so far, or is shipped",
     "rlmem/leaderboard --rows mine=memory=my_memory,memory.hidden_size=64    your own row, with its rank",
+    "my_table.yaml --register                       write your expectations down before the first run",
     "memoroids/figure4 --publish results            keep the numbers in results/memoroids/figure4.laptop.csv",
 )
 PARSER.add_argument("item", metavar="ITEM", help="PAPER/ITEM, or an experiment file of your own")
@@ -36,6 +37,8 @@ PARSER.add_argument(
     action="store_true",
     help="show what has been run so far, or else the results that are shipped, and run nothing",
 )
+register = "write the expectations down with today's date, before the first run, and run nothing"
+PARSER.add_argument("--register", action="store_true", help=register)
 lie = "where reproductions lie (reproduce)"
 PARSER.add_argument("--dir", type=Path, default=Path("reproduce"), metavar="DIR", help=lie)
 PARSER.add_argument("--publish", type=Path, metavar="DIR", help="also write the numbers to DIR/<item>.<budget>.csv")
@@ -46,10 +49,13 @@ PARSER.add_trust()
 
 
 def run(args: Arguments) -> int:
-    from rlmem.reproduction import catalog
+    from rlmem.reproduction import catalog, registration
 
     name, experiment = catalog.find(args.item)
     experiment.budget(args.budget)
+    if args.register:
+        print(catalog.register(args.item, args.budget))
+        return 0
     options = pool_options(args, again=_again(args))
     from rlmem.reproduction.outcome import Outcome, shipped_records
     from rlmem.reproduction.own_rows import parse
@@ -94,6 +100,7 @@ def run(args: Arguments) -> int:
     else:
         from rlmem.commands.cli import main
 
+        registration.require(args.item, args.budget, runner.experiment.version, runner.registration)
         outcome, code = runner.reproduce(planned, options, lambda line: main(shlex.split(line)))
     print_outcome(outcome, f"in {runner.folder}")
     if args.publish:

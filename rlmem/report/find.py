@@ -14,7 +14,7 @@ from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError, brief, printable
 from rlmem.report.facts import facts_of
 from rlmem.report.groups import Section, of_runs, of_sweep
-from rlmem.reproduction import catalog
+from rlmem.reproduction import catalog, registration
 from rlmem.reproduction.cells import cells
 from rlmem.reproduction.metrics import curve_key
 from rlmem.reproduction.outcome import Outcome, read_curves, read_results
@@ -54,6 +54,7 @@ class Item(Section):
             "claim": experiment.claim,
             "source": experiment.source,
             "verdict": f"{verdict.word}: {verdict.why}",
+            "changed": verdict.changed or None,
             "this budget": budget.note,
             "what came out": self.explained,
             **facts_of(self.records),
@@ -184,7 +185,10 @@ def _item(outcome: Outcome, file: Path | None = None) -> Item:
 
 def _experiment(name: str, kept: Path) -> Experiment:
     """A shipped experiment, or the one whose text is kept with its results."""
-    return read(kept, own=True, whole=True) if kept.is_file() else catalog.find(name)[1]
+    if not kept.is_file():
+        return catalog.find(name)[1]
+    registered = registration.read(kept.with_name(registration.FILE)).get(name, {})
+    return read(kept, own=True, whole=True).with_registered(registered)
 
 
 def _stored(name: str, experiment: Experiment, budget: str, results: Path, curves: Path) -> Outcome:

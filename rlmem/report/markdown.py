@@ -105,6 +105,8 @@ def _item(item: Item, folder: Path) -> Iterator[str]:
     outcome, experiment, verdict = item.outcome, item.outcome.experiment, item.verdict
     yield f"## {_heading(item)}"
     yield f"**{verdict.word}**: {verdict.why}."
+    if verdict.changed:
+        yield f"*{verdict.changed[:1].upper()}{verdict.changed[1:]}.*"
     if problem := provenance_problem(outcome.ours):
         yield f"Nobody can make these numbers again to the digit: {problem}."
     yield f"Claim: {experiment.claim}"

@@ -1,11 +1,13 @@
 """The experiments that are shipped: `experiments/<paper>/<item>.yaml`, named `<paper>/<item>`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from rlmem.config.messages import nearest, sentence
+from rlmem.config.messages import nearest, sentence, shell
 from rlmem.config.paths import experiments_dir
 from rlmem.errors import UserError
+from rlmem.reproduction import registration
 from rlmem.reproduction.spec import Experiment
 from rlmem.reproduction.spec_file import read
 
@@ -31,7 +33,7 @@ def find(item: str) -> tuple[str, Experiment]:
         path = Path(item).resolve()
         name = f"{path.parent.name}/{path.stem}"
         if name not in known or root is None:
-            return name, read(Path(item), own=True)
+            return name, _registered(name, read(Path(item), own=True), path.parent)
         if path != (root / f"{name}.yaml").resolve():
             what = f"{name} is the name of a shipped experiment; rename the file or its folder"
             raise UserError(sentence(item, what, example=f"my_{path.name}"))
@@ -40,4 +42,30 @@ def find(item: str) -> tuple[str, Experiment]:
         shown = sorted({name.partition("/")[0] + "/..." for name in known})
         what, example = "no such experiment", "rlmem list experiment"
         raise UserError(sentence(item, what, near=near, accepted=shown, example=example))
-    return name, read(root / f"{name}.yaml")
+    return name, _registered(name, read(root / f"{name}.yaml"), root)
+
+
+def _registered(name: str, experiment: Experiment, folder: Path) -> Experiment:
+    return experiment.with_registered(registration.read(folder / registration.FILE).get(name, {}))
+
+
+def register(item: str, budget: str) -> str:
+    """Register the expectations of an experiment at a budget, and return a line about it. Raises UserError."""
+    name, experiment = find(item)
+    version, known = experiment.at(budget).version, experiment.registered.get(budget, registration.Registration())
+    if budget not in registration.COUNTED:
+        what = "its runs are never judged, so nothing can be registered"
+        again = f"rlmem reproduce {shell(item)} --budget laptop --register"
+        raise UserError(sentence(f"--budget {budget}", what, example=again))
+    if known.versions and known.versions[-1] == version:
+        return f"{name} at the budget {budget}: registered already, {known.versions[-1].registered}"
+    known = replace(known, versions=(*known.versions, replace(version, registered=registration.now())))
+    registration.write(registry(item, experiment), name, budget, known)
+    return f"{name} at the budget {budget}: {len(version.expect)} expectations registered, hash {version.hash}"
+
+
+def registry(item: str, experiment: Experiment) -> Path:
+    """The file that the expectations of an experiment, found as `item`, are registered in."""
+    root = experiments_dir()
+    folder = root if experiment.text is None and root is not None else Path(item).resolve().parent
+    return folder / registration.FILE

@@ -17,6 +17,7 @@ from rlmem.config.paths import results_dir
 from rlmem.errors import UserError
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
+from rlmem.reproduction.registration import Registration
 from rlmem.reproduction.spec import Experiment
 
 RESULTS = "results.csv"
@@ -91,6 +92,11 @@ class Outcome:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "experiment", self.experiment.at(self.budget))
+
+    @property
+    def registration(self) -> Registration:
+        """The registered expectations at the budget, with the date of the first counted run."""
+        return self.experiment.registered.get(self.budget, Registration())
 
     @property
     def ours(self) -> list[Record]:

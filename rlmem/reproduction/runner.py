@@ -4,6 +4,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from rlmem.config.messages import sentence, shell
 from rlmem.errors import Fault, UserError, writing
 from rlmem.record import rundir
 from rlmem.record.trust import require_plain
+from rlmem.reproduction import registration
 from rlmem.reproduction.cells import Cell, cells
 from rlmem.reproduction.cost import Cost, cost_of, duration
 from rlmem.reproduction.outcome import Curve, Outcome, Record, shipped_curves, shipped_records
 from rlmem.reproduction.peers import described, measured
+from rlmem.reproduction.registration import Registration
 from rlmem.reproduction.spec import Experiment
 from rlmem.reproduction.tables import ELSEWHERE, write
 from rlmem.sweep.manifest import holds_sweep
@@ -51,11 +54,14 @@ class Runner(ABC):
 
     def __init__(self, name: str, experiment: Experiment, budget: str, root: Path, folder: Path | None):
         self.name, self.budget = name, budget
-        self.experiment, self.chosen = experiment.at(budget), experiment.budget(budget)
-        self.options = self.experiment.options | self.chosen.options
+        self.chosen = experiment.budget(budget)
         self.owner = experiment.runs or name
         self.folder = folder or root / f"{name}-{budget}"
         self.runs = self.folder if self.owner == name else root / f"{self.owner}-{budget}"
+        registered = experiment.registered.get(budget, Registration())
+        first_run = registration.first_run(self.runs / registration.FILE, self.owner, budget)
+        self._register(experiment, registered.begun(first_run))
+        self.options = self.experiment.options | self.chosen.options
 
     @abstractmethod
     def check(self, planned: Sequence[Cell], files: bool = True) -> None:
@@ -135,6 +141,7 @@ class Runner(ABC):
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             if command(how):
                 raise Fault(f"{path} could not be made, see above; again by    rlmem {how}")
+        self._note_first_run()
         self.begin(planned, options)
         for line in self.beside(planned):
             print(line, flush=True)
@@ -194,6 +201,22 @@ class Runner(ABC):
                 raise UserError(sentence(str(self.runs), what, example=ELSEWHERE))
         elif holds_sweep(self.runs) or (self.runs / "config.yaml").exists():
             raise UserError(sentence(str(self.runs), "holds a run or a sweep of something else", example=ELSEWHERE))
+
+    def _register(self, experiment: Experiment, registered: Registration) -> None:
+        self.registration = registered
+        self.experiment = experiment.with_registered({self.budget: registered}).at(self.budget)
+
+    def _note_first_run(self) -> None:
+        """Keep the time of the first counted run next to the runs, unless it is known."""
+        file, cells = self.runs / registration.FILE, self.runs / CELLS
+        if self.budget not in registration.COUNTED or file.exists():
+            return
+        earlier = datetime.fromtimestamp(cells.stat().st_mtime).astimezone() if cells.exists() else None
+        time = earlier.isoformat(timespec="seconds") if earlier else registration.now()
+        self._register(self.experiment, self.registration.begun(time))
+        versions = self.registration.versions if self.owner == self.name else ()
+        with held(self.runs / ".cells.lock"):
+            registration.write(file, self.owner, self.budget, Registration(versions, time))
 
     def ask_for(self, kind: str, runs: Iterable[tuple[Cell, int, str]]) -> None:
         """Add runs (a cell, a seed, and the job or folder that `kind` says) to CELLS. Raises UserError."""

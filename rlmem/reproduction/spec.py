@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr
 
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
-from rlmem.reproduction.expect import Expectation, Untestable
+from rlmem.reproduction.expect import Expectation, Untestable, parse_all
 from rlmem.reproduction.parts import (
     Analysis,
     Axis,
@@ -25,6 +25,7 @@ from rlmem.reproduction.parts import (
     Twins,
     named,
 )
+from rlmem.reproduction.registration import Registrations, Version
 
 BUDGETS = ("smoke", "laptop", "paper")
 BudgetName = Literal["smoke", "laptop", "paper"]
@@ -83,6 +84,7 @@ class Experiment(Part):
     options: dict[str, Any] = Field(default_factory=dict)
     _text: str | None = PrivateAttr(None)
     _own_rows: dict[str, Lines] = PrivateAttr(default_factory=dict)
+    _registered: Registrations = PrivateAttr(default_factory=dict)
 
     @property
     def text(self) -> str | None:
@@ -109,6 +111,29 @@ class Experiment(Part):
         made = self.model_copy()
         made._text = text
         return made
+
+    @property
+    def registered(self) -> Registrations:
+        """The registered expectations, by budget."""
+        return self._registered
+
+    def with_registered(self, registered: Registrations) -> Experiment:
+        """The experiment with registered expectations."""
+        made = self.model_copy()
+        made._registered = registered
+        return made
+
+    @property
+    def version(self) -> Version:
+        """The expectations as they are now; of an experiment `at` a budget, those of the budget."""
+        return Version("", self.metric, self.higher, tuple(" ".join(e.text.split()) for e in self.expectations))
+
+    def expecting(self, version: Version, budget: str) -> Experiment:
+        """The experiment with another version of its expectations at a budget."""
+        chosen: dict[str, Any] = {"metric": version.metric, "expect": parse_all(list(version.expect))}
+        own: dict[Any, Budget] = {budget: self.budget(budget).model_copy(update=chosen)}
+        update = {"higher": version.higher, "budgets": {**self.budgets, **own}}
+        return self.model_copy(update=update)
 
     @property
     def own_rows(self) -> dict[str, Lines]:

@@ -12,6 +12,7 @@ import numpy as np
 from rlmem.config.paths import results_dir
 from rlmem.errors import UserError, writing
 from rlmem.record import rundir
+from rlmem.reproduction import catalog, registration
 from rlmem.reproduction.expect import NOT_TESTABLE, Scores
 from rlmem.reproduction.leaderboard import games, ranking, standings
 from rlmem.reproduction.metrics import BESIDE, in_words
@@ -42,6 +43,7 @@ def print_outcome(outcome: Outcome, where: str) -> None:
         *(("beside", f"{row}: {about}") for row, about in described(outcome).items()),
         ("claim", " ".join(outcome.experiment.claim.split())),
         ("verdict", f"{verdict.word}: {verdict.why}"),
+        *([("changed", verdict.changed)] if verdict.changed else []),
         ("runs", f"{counted or 'none'}; {where}"),
     ]
     show(tables(outcome, verdict), lines, COLOURS)
@@ -57,6 +59,7 @@ def write(outcome: Outcome, folder: Path) -> None:
         _write_numbers(outcome, folder / RESULTS, folder / "curves.csv", folder / EXPERIMENT)
         verdict = judge(outcome)
         about = {"item": outcome.name, "budget": outcome.budget, "verdict": verdict.word, "why": verdict.why}
+        about |= {"changed": verdict.changed} if verdict.changed else {}
         findings = [asdict(finding) for finding in verdict.findings]
         whole = {**about, "peers": described(outcome), "findings": findings}
         rundir.write_atomically(folder / VERDICT, dumps(whole, indent=2) + "\n")
@@ -75,9 +78,9 @@ def publish(outcome: Outcome, folder: Path) -> None:
     """
     done = replace(outcome, records=[record for record in outcome.records if record.state == "done"])
     path = folder / f"{outcome.name}.{outcome.budget}.csv"
+    shipped = (root := results_dir()) is not None and folder.resolve() == root.resolve()
     if problem := provenance_problem(done.ours):
-        shipped = results_dir()
-        if shipped is not None and folder.resolve() == shipped.resolve():
+        if shipped:
             again = f"e.g. rm -r reproduce/{outcome.name}-{outcome.budget}"
             raise UserError(f"{path}: {problem}; run them again from one commit; {again}")
         print(f"note     {problem}")
@@ -90,6 +93,9 @@ def publish(outcome: Outcome, folder: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         _write_numbers(done, path, path.with_suffix(".curves.csv"), path.with_suffix(".yaml"))
         write_series(series_of(done.ours), path.with_suffix(SUFFIX))
+        if shipped:
+            registry = catalog.registry(outcome.name, outcome.experiment)
+            registration.write(registry, outcome.name, outcome.budget, outcome.registration)
         for caption, picture in outcome.pictures.items():
             name = re.sub(r"[^\w-]+", "_", caption).strip("_")
             shutil.copyfile(picture, path.with_suffix(f".{name}{picture.suffix}"))
@@ -116,6 +122,7 @@ def _write_numbers(outcome: Outcome, results: Path, curves: Path, experiment: Pa
         write_curves(outcome.curves, curves)
     if text := outcome.experiment.text:
         rundir.write_atomically(experiment, text)
+        registration.write(experiment.with_name(registration.FILE), outcome.name, outcome.budget, outcome.registration)
     else:
         experiment.unlink(missing_ok=True)
 

@@ -1,7 +1,7 @@
 """The verdict: our numbers beside the paper's, and whether the claim holds."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isclose
 from typing import Any, Literal, get_args
 
@@ -11,6 +11,7 @@ from rlmem.reproduction.cells import cells
 from rlmem.reproduction.expect import Finding, Scores, State, check, combined, side_of
 from rlmem.reproduction.outcome import Outcome
 from rlmem.reproduction.published import Printed, load, misprints
+from rlmem.reproduction.registration import changes
 from rlmem.reproduction.spec import Experiment
 from rlmem.stats import contrast
 
@@ -52,16 +53,34 @@ class Compared:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on an item: a word, the reason in a sentence, its cells, and the findings of its expectations."""
+    """The verdict on an item: a word, the reason in a sentence, its cells, and the findings of its expectations.
+
+    changed: if the expectations changed after the first results, a sentence with both verdicts; else ""
+    """
 
     word: Word
     why: str
     cells: Sequence[Compared]
     findings: Sequence[Finding]
+    changed: str = ""
 
 
 def judge(outcome: Outcome) -> Verdict:
-    """The verdict on what has been run so far.
+    """The verdict on what has been run so far, and a mark if the expectations changed after the first results."""
+    verdict = _judged(outcome)
+    for change in changes(outcome.experiment.version, outcome.registration):
+        before = outcome.registration.before_runs
+        if before is None:
+            return replace(verdict, changed=f"{change}; nothing was expected before; verdict now: {verdict.word}")
+        earlier = _judged(replace(outcome, experiment=outcome.experiment.expecting(before, outcome.budget)))
+        old = f"verdict by the expectations of {before.registered[:10]}: {earlier.word} ({earlier.why})"
+        both = f"{old}; verdict by the present ones: {verdict.word}"
+        return replace(verdict, changed=f"{change}; {both}")
+    return verdict
+
+
+def _judged(outcome: Outcome) -> Verdict:
+    """The verdict on what has been run so far, by the expectations as they are now.
 
     `not run` until every planned run has ended. Then the claim is `contradicted` if one of its expectations is;
     `matches`, at the budget `paper` alone, if the numbers of every row are like the printed ones; `undecided` if an

@@ -1,0 +1,149 @@
+"""Registered expectations: what an item expects of its runs, and when that was written down.
+
+`registered.json` has, by item and budget, every version of the expectations with its date, and the date of the first
+counted run. It lies in the folder of the shipped experiments, next to an experiment file of your own, and in the folder
+of a reproduction. The budget `smoke` is never judged, so its runs do not count.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from rlmem.config.messages import sentence, shell
+from rlmem.errors import UserError, writing
+from rlmem.record import rundir
+
+FILE = "registered.json"
+COUNTED = ("laptop", "paper")
+"""The budgets whose runs count."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of what an item expects at a budget.
+
+    registered: date and time at which it was registered, ISO 8601 with an offset; "" if it is not registered
+    metric: the number in a cell
+    higher: True if more of it is better
+    expect: the expectations as sentences of `rlmem.reproduction.expect`
+    """
+
+    registered: str
+    metric: str
+    higher: bool
+    expect: tuple[str, ...]
+
+    @property
+    def hash(self) -> str:
+        """Twelve digits of the SHA-256 of everything but the date."""
+        return sha256(json.dumps([self.metric, self.higher, self.expect]).encode()).hexdigest()[:12]
+
+    def __eq__(self, other: object) -> bool:
+        """Equality of what is expected, whenever it was registered."""
+        return isinstance(other, Version) and self.hash == other.hash
+
+
+@dataclass(frozen=True)
+class Registration:
+    """The versions of an item's expectations at a budget, in the order of their dates, and the first counted run.
+
+    first_run: date and time of the first counted run, ISO 8601 with an offset; None if there is none
+    """
+
+    versions: tuple[Version, ...] = ()
+    first_run: str | None = None
+
+    @property
+    def before_runs(self) -> Version | None:
+        """The last version that was registered before the first counted run; None if there is none."""
+        if self.first_run is None:
+            return self.versions[-1] if self.versions else None
+        first = datetime.fromisoformat(self.first_run)
+        early = [version for version in self.versions if datetime.fromisoformat(version.registered) <= first]
+        return early[-1] if early else None
+
+    def begun(self, time: str | None) -> "Registration":
+        """The registration with a counted run at this time, if it is known; the earliest run counts."""
+        times = [known for known in (self.first_run, time) if known]
+        return replace(self, first_run=min(times, key=datetime.fromisoformat, default=None))
+
+
+Registrations = Mapping[str, Registration]
+"""Budget -> registration, of one item."""
+
+
+def now() -> str:
+    """The present date and time, ISO 8601 with the offset of this machine."""
+    return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def read(file: Path) -> dict[str, dict[str, Registration]]:
+    """Item -> budget -> registration, from a file that `write` wrote; {} if there is none. Raises UserError."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        return {name: {b: _from_json(entry) for b, entry in of.items()} for name, of in content.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        why = " ".join(str(error).split())
+        raise UserError(f"{file}: cannot be read ({why}); expected what `rlmem reproduce --register` wrote") from error
+
+
+def first_run(file: Path, name: str, budget: str) -> str | None:
+    """The date of an item's first counted run in a file that `write` wrote; None if it has none. Raises UserError."""
+    return read(file).get(name, {}).get(budget, Registration()).first_run
+
+
+def write(file: Path, name: str, budget: str, registration: Registration) -> None:
+    """Write the registration of an item at a budget into a file, and keep all others that it has. Raises UserError."""
+    every = read(file)
+    every.setdefault(name, {})[budget] = registration
+    content = {item: {b: asdict(every[item][b]) for b in sorted(every[item])} for item in sorted(every)}
+    for version in (v for of in content.values() for entry in of.values() for v in entry["versions"]):
+        version["hash"] = Version(**version).hash
+    with writing(file, "a copy of the experiment file in a folder of your own"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        rundir.write_atomically(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def _from_json(entry: Mapping[str, Any]) -> Registration:
+    versions = []
+    for given in entry["versions"]:
+        version = Version(given["registered"], given["metric"], given["higher"], tuple(given["expect"]))
+        if version.hash != given["hash"]:
+            raise ValueError(f"the expectations of {version.registered} do not have the hash {given['hash']}")
+        versions.append(version)
+    first_run = entry["first_run"]
+    for date in (*(version.registered for version in versions), first_run):
+        if date is not None and datetime.fromisoformat(date).tzinfo is None:
+            raise ValueError(f"{date} has no offset from UTC")
+    return Registration(tuple(versions), first_run)
+
+
+def require(item: str, budget: str, version: Version, registration: Registration) -> None:
+    """Raise UserError if a counted run would start whose expectations are not registered.
+
+    item: the experiment as the user named it
+    version: the expectations as they are now
+    """
+    if budget not in COUNTED or not version.expect or (registration.versions and registration.versions[-1] == version):
+        return
+    last = registration.versions[-1] if registration.versions else None
+    what = f"differ from those registered on {last.registered[:10]}" if last else "are not registered"
+    example = f"rlmem reproduce {shell(item)} --budget {budget} --register"
+    where = f"{item} at the budget {budget}"
+    raise UserError(sentence(where, f"its expectations {what}; register them before its runs", example=example))
+
+
+def changes(version: Version, registration: Registration) -> Iterator[str]:
+    """Sentences for a page whose expectations are not those that were registered before its first counted run.
+
+    version: the expectations as they are now
+    """
+    if registration.first_run is None or not version.expect or registration.before_runs == version:
+        return
+    known = next((v.registered[:10] for v in registration.versions if v == version), None)
+    dates = f"first results {registration.first_run[:10]}, change {known or 'not registered'}"
+    yield f"expectations changed after the first results ({dates})"
