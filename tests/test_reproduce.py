@@ -3,11 +3,14 @@
 import json
 import random
 import re
+import shlex
 import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import product
 from pathlib import Path
 from time import sleep
 
@@ -20,7 +23,7 @@ from rlmem.config.paths import experiments_dir, results_dir
 from rlmem.errors import UserError
 from rlmem.record.facts import RunRecord
 from rlmem.report.find import Item, find
-from rlmem.reproduction import catalog, metrics
+from rlmem.reproduction import catalog, metrics, registration
 from rlmem.reproduction.cells import cells, merged, skipped
 from rlmem.reproduction.cost import cost_of, duration, steps_of
 from rlmem.reproduction.outcome import (
@@ -29,6 +32,7 @@ from rlmem.reproduction.outcome import (
     Record,
     read_curves,
     read_results,
+    shipped_records,
     write_curves,
     write_results,
 )
@@ -77,6 +81,7 @@ def small(in_tmp: Path) -> Path:
     (in_tmp / "mine").mkdir()
     path = in_tmp / "mine" / "small.yaml"
     path.write_text(SMALL)
+    catalog.register(str(path), "laptop")
     return path
 
 
@@ -268,7 +273,7 @@ def test_a_reproduction_goes_on_shows_partial_results_and_keeps_them(small, caps
         (found,) = find([Path(root)])
         assert isinstance(found, Item)
         assert found.command == "rlmem reproduce mine/small.yaml --budget smoke"
-        assert (found.outcome.experiment, len(found.outcome.records)) == (catalog.find(str(small))[1].at("smoke"), 2)
+        assert (found.outcome.experiment, len(found.outcome.records)) == (read(small, own=True).at("smoke"), 2)
 
     changed(small, "encoder.hidden_size=8", "encoder.hidden_size=16")
     assert run(*run_it, "--show") == 0
@@ -506,6 +511,7 @@ def test_a_measurement_with_other_options_is_made_again(in_tmp, capsys):
     ("arguments", "said"),
     [
         (["nothing"], "nothing: no such experiment"),
+        (["mine/small.yaml", "--budget", "smoke", "--register"], "--budget smoke: its runs are never judged"),
         (["mine/small.yaml", "--budget", "labtop"], "--budget labtop: no such budget; did you mean `laptop`?"),
         (["mine/small.yaml", "--show"], "nothing has been run there"),
         (["mine/small.yaml", "--per-gpu", "2"], "--per-gpu 2: on which?"),
@@ -517,6 +523,71 @@ def test_mistakes_are_one_line(small, arguments, said, capsys):
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1
     assert not Path("reproduce").exists()
+
+
+def test_expectations_that_change_after_a_counted_run_are_marked_with_both_verdicts(small, capsys):
+    small.write_text(SMALL.replace("gru tape > mlp tape on easy", "gru tape > 5 on easy"))
+    assert run(small) == 2, "the expectations differ from the registered ones"
+    refusal = capsys.readouterr().err
+    assert "its expectations differ from those registered on" in refusal
+    small.write_text(SMALL)
+    assert run(small, "--jobs", "2") == 0
+    verdict = lambda: json.loads(Path("reproduce/mine/small-laptop/verdict.json").read_text())  # noqa: E731
+    assert "changed" not in verdict()
+    file, name = small.with_name("registered.json"), "mine/small"
+    began = json.loads(Path("reproduce/mine/small-laptop/registered.json").read_text())[name]["laptop"]["first_run"]
+    registered = json.loads(file.read_text())
+    assert registered[name]["laptop"]["versions"][0]["registered"] <= began
+
+    small.write_text(SMALL.replace("gru tape > mlp tape on easy", "gru tape > 5 on easy"))
+    later = (datetime.fromisoformat(began) + timedelta(seconds=5)).isoformat()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registration, "now", lambda: later)
+        example = shlex.split(refusal.rpartition("e.g. rlmem reproduce ")[2])
+        assert run(*example) == 0, "the example works when it is typed"
+    assert run(small, "--show") == 0
+    shown = capsys.readouterr().out
+    for where in (shown, verdict()["changed"]):
+        assert "expectations changed after the first results" in where
+        assert "gru tape > mlp tape" in where.partition("verdict by the expectations of")[2], "the first version"
+        assert "verdict by the present ones: " in where
+    assert run(small, "--show", "--publish", "results") == 0
+    for folder in ("reproduce", "results"):
+        assert main(["report", folder, "--out", f"{folder}.html"]) == 0
+        assert "verdict by the present ones: " in Path(f"{folder}.html").read_text()
+    assert main(["report", "results", "--markdown", "RESULTS.md"]) == 0
+    assert "*Expectations changed after the first results" in Path("RESULTS.md").read_text()
+
+    small.write_text(SMALL)
+    assert run(small, "--show") == 0
+    assert "changed" not in verdict(), "these are the expectations of before"
+
+
+def test_shipped_expectations_are_registered():
+    """Every expectation that a shipped item tests, with its date; those of counted runs have the date of the first."""
+    every = registration.read(experiments_dir() / registration.FILE)
+    for name, budget in product(catalog.names(), registration.COUNTED):
+        experiment = catalog.find(name)[1].at(budget)
+        known = every.get(name, {}).get(budget, registration.Registration())
+        registration.require(name, budget, experiment.version, known)
+        if experiment.version.expect and shipped_records(name, budget):
+            assert known.first_run is not None, f"{name} {budget}"
+    marked = ["familiar/acrobot", "familiar/cartpole", "familiar/defaults", "memoroids/figure5_returns", "rlmem/masks"]
+    marked += ["rethinking_transformers/figure14", "rethinking_transformers/figure16", "shm/figure3a_products"]
+    for name in (*marked, "ffm/figure3"):
+        outcome = Outcome(name, catalog.find(name)[1], "laptop", shipped_records(name, "laptop"))
+        assert judge(outcome).changed, name
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda text: text[:-9], lambda text: text.replace("gru", "ffm"), lambda text: "[]", lambda text: '{"a": 1}'],
+)
+def test_a_damaged_register_is_named(small, damage, capsys):
+    file = small.with_name("registered.json")
+    file.write_text(damage(file.read_text()))
+    assert run(small) == 2
+    assert "registered.json: cannot be read" in capsys.readouterr().err
 
 
 def test_what_nobody_has_run_here_is_shown_as_it_is_shipped(in_tmp, capsys):

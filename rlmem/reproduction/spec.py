@@ -25,7 +25,7 @@ from rlmem.reproduction.parts import (
     Twins,
     named,
 )
-from rlmem.reproduction.registration import Registrations, Version
+from rlmem.reproduction.registration import Registration, Registrations, Version
 
 BUDGETS = ("smoke", "laptop", "paper")
 BudgetName = Literal["smoke", "laptop", "paper"]
@@ -120,7 +120,7 @@ class Experiment(Part):
     def with_registered(self, registered: Registrations) -> Experiment:
         """The experiment with registered expectations."""
         made = self.model_copy()
-        made._registered = registered
+        made._registered = {budget: known for budget, known in registered.items() if known != Registration()}
         return made
 
     @property

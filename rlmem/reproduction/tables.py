@@ -18,6 +18,7 @@ from rlmem.reproduction.leaderboard import games, ranking, standings
 from rlmem.reproduction.metrics import BESIDE, in_words
 from rlmem.reproduction.outcome import RESULTS, Outcome, Record, read_results, write_curves, write_results
 from rlmem.reproduction.peers import described
+from rlmem.reproduction.registration import Registration
 from rlmem.reproduction.series import SUFFIX, series_of, write_series
 from rlmem.reproduction.twins import diagnosis
 from rlmem.reproduction.verdict import MEAN, Compared, Verdict, judge, misprinted
@@ -122,7 +123,9 @@ def _write_numbers(outcome: Outcome, results: Path, curves: Path, experiment: Pa
         write_curves(outcome.curves, curves)
     if text := outcome.experiment.text:
         rundir.write_atomically(experiment, text)
-        registration.write(experiment.with_name(registration.FILE), outcome.name, outcome.budget, outcome.registration)
+        if outcome.registration != Registration():
+            file = experiment.with_name(registration.FILE)
+            registration.write(file, outcome.name, outcome.budget, outcome.registration)
     else:
         experiment.unlink(missing_ok=True)
 
