@@ -12,7 +12,7 @@ from typing import Any
 
 from rlmem.api.overrides import absolute, find_own_modules
 from rlmem.api.tabular import tabular
-from rlmem.reproduction import catalog
+from rlmem.reproduction import catalog, registration
 from rlmem.reproduction.outcome import Outcome
 from rlmem.reproduction.run import runner_of
 from rlmem.reproduction.tables import tables
@@ -73,6 +73,7 @@ def reproduce(
     experiment.budget(budget)
     runner = runner_of(name, experiment, budget, absolute(folder))
     planned = runner.cells(cells, seeds)
+    registration.require(item, budget, runner.experiment.version, runner.registration)
     with nullcontext() if verbose else redirect_stdout(StringIO()):
         outcome, _ = runner.reproduce(planned, Options(jobs), _command)
     verdict = judge(outcome)
