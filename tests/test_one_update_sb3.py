@@ -5,6 +5,7 @@ heads; PPO also has LSTMs. Adam's epsilon is of order one: a step then shows the
 """
 
 from functools import partial
+from itertools import product
 
 import gymnasium as gym
 import numpy as np
@@ -278,6 +279,9 @@ def keep_in_float64(buffer):
     buffer.reset = reset_in_float64
 
 
+SCHEMES = {"tape": Tape(), "segment": Segment(None), "slots": Segment(1)}
+
+
 def feed_forward():
     return Through, {}, sb3.PPO, {}
 
@@ -296,9 +300,11 @@ def one_lstm():
 
 
 @pytest.mark.parametrize("normalised", [False, True], ids=["plain", "normalised"])
-@pytest.mark.parametrize("scheme", ["tape", "segment"])
 @pytest.mark.parametrize("space", [DISCRETE, BOX], ids=["discrete", "box"])
-@pytest.mark.parametrize("form", [feed_forward, two_lstms, one_lstm])
+@pytest.mark.parametrize(
+    ("form", "scheme"),
+    [*product([feed_forward, two_lstms, one_lstm], ["tape", "segment"]), (feed_forward, "slots")],
+)
 def test_ppo(form, space, scheme, normalised, monkeypatch):
     """From a rollout that stable-baselines3 collects; its log-probabilities are then made those of another policy, so
     that the surrogate is clipped."""
@@ -348,10 +354,30 @@ def test_ppo(form, space, scheme, normalised, monkeypatch):
     model.train()
     streams = lay_out(rows)
     streams.state0 = agent.initial_state(N)
-    metrics = algo.update(Rollout(streams), {"tape": Tape(), "segment": Segment(None)}[scheme], 0.0)
+    metrics = algo.update(
+        Rollout(streams), {"tape": Tape(), "segment": Segment(None), "slots": Segment(1)}[scheme], 0.0
+    )
     assert 0.2 < metrics["ppo/clip_fraction"] < 0.8 and metrics["ppo/grad_norm"] > 0.3
     assert metrics["ppo/clip_fraction"] == one_loss(model, "clip_fraction")
     assert metrics["ppo/value_loss"] == one_loss(model, "value_loss")
     assert -metrics["ppo/entropy"] == one_loss(model, "entropy_loss")
     assert metrics["ppo/policy_loss"] * factor == one_loss(model, "policy_gradient_loss")
     compare(agent, model)
+
+
+def test_first_weights_have_the_gains_of_stable_baselines3():
+    """Orthogonal layers have one singular value, their gain."""
+    algo = PPO(head_sizes=(6, 5), head_init="orthogonal", separate=True)
+    agent = algo.make_agent(lambda: Trunk(Observation(OBS, DISCRETE), Through(3)), DISCRETE)
+    policy = make_model(sb3.PPO, Told(DISCRETE), {"pi": [6, 5], "vf": [6, 5]}).policy
+    linear = lambda *parts: [m for part in parts for m in part.modules() if isinstance(m, nn.Linear)]  # noqa: E731
+    extractor = policy.mlp_extractor
+    pairs = [
+        (linear(agent.policy), linear(extractor.policy_net, policy.action_net)),
+        (linear(agent.critic), linear(extractor.value_net, policy.value_net)),
+    ]
+    for own, theirs in pairs:
+        assert len(own) == len(theirs) == 3
+        for a, b in zip(own, theirs, strict=True):
+            gains = [torch.linalg.svdvals(layer.weight.detach().double()) for layer in (a, b)]
+            assert torch.allclose(*gains, atol=1e-6) and not a.bias.any() and not b.bias.any()
