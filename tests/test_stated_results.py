@@ -54,8 +54,9 @@ def items(sentence: str) -> set[str]:
 
 def states_a_result(sentence: str) -> bool:
     """True if the sentence names an item, or a memory and a word that compares, outside of bold text."""
-    words = {word.lower() for word in re.findall(r"\w+", re.sub(r"\*\*.*?\*\*", "", sentence))}
-    return bool(items(sentence)) or (bool(words & MEMORIES) and bool(COMPARES.search(" ".join(words))))
+    plain = re.sub(r"\*\*.*?\*\*", "", sentence).lower()
+    names_a_memory = bool({*re.findall(r"\w+", plain)} & MEMORIES)
+    return bool(items(sentence)) or (names_a_memory and bool(COMPARES.search(plain)))
 
 
 def anchor(item: str) -> str:
