@@ -126,6 +126,7 @@ def test_links_out_of_the_site_go_to_the_repository(monkeypatch):
     assert adapted("[a](docs/design.md#x) [b](results)", "RESULTS.md").startswith("[a](design.md#x) [b](https://")
     shown = "<!-- not run: why -->\n```python leaky.py\nx\n```\n"
     assert adapted(shown, "CONTRIBUTING.md") == '```python title="leaky.py"\nx\n```\n'
+    assert adapted("A sentence. <!-- result: a/b:\nx > y --> Another.", "docs/memory.md") == "A sentence. Another."
 
 
 @pytest.mark.parametrize("link", ["[a](nowhere.md)", "[a](index.md#nowhere)", "![a](nowhere.png)", None])

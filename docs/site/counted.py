@@ -1,6 +1,6 @@
-"""What documents repeat of the results: `python docs/site/counted.py` writes it.
+"""Write the parts of documents that repeat results: `python docs/site/counted.py`.
 
-README.md and docs/index.md say how many items of RESULTS.md came out how, and pages of docs rank what was published.
+README.md and docs/index.md show the summary of RESULTS.md, and pages of docs rank what was published.
 """
 
 import re
@@ -13,25 +13,23 @@ from rlmem.report.rankings import rankings
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = ("README.md", "docs/index.md")
-BEGIN, END = "<!-- counted:begin -->\n", "<!-- counted:end -->"
+BEGIN, END = "<!-- counted:begin -->\n\n", "\n<!-- counted:end -->"
 
 
-def sentence(results: str) -> str:
-    """The last line of the summary of RESULTS.md in words."""
-    (head,) = re.findall(r"^\|  \| (supported \|.*) \|$", results, re.MULTILINE)
-    (counts,) = re.findall(r"^\| all \| (.*) \|$", results, re.MULTILINE)
-    of = {word: int(count) for word, count in zip(head.split(" | "), counts.split(" | "), strict=True)}
-    shown = ", ".join(f"**{count} {word}**" for word, count in of.items() if word != "not run")
-    return f"Of {sum(of.values())} items: {shown}, {of['not run']} not run.\n"
+def summary(results: str) -> str:
+    """The summary of RESULTS.md without its lines for single papers."""
+    ((head, counts),) = re.findall(r"^(\|  \| supported \|.*\n\|.*\n)(?:\|.*\n)*\| all (\|.*\n)", results, re.MULTILINE)
+    items = sum(map(int, re.findall(r"\d+", counts)))
+    return f"{head}| {items} items {counts}"
 
 
 def counted(text: str, results: str) -> str:
-    """A document with the sentence between its comments."""
+    """The document with the summary between its comments."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise ValueError(f"expected {BEGIN.strip()} and {END}")
-    return f"{before}{begin}{sentence(results)}{end}{after}"
+    return f"{before}{begin}{summary(results)}{end}{after}"
 
 
 def ranked(folder: Path) -> Iterator[Path]:

@@ -19,7 +19,8 @@ TOP = {
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\[[^\]]*\])\(([^)\s]+)\)")
 EXAMPLE = re.compile(r"^```(\w+) (\S+)$", re.MULTILINE)
-NOT_RUN = re.compile(r"^<!-- not run: .*? -->\n", re.MULTILINE)
+MARK = re.compile(r"^<!-- not run: .*? -->\n| ?<!-- result: .*? -->", re.MULTILINE | re.DOTALL)
+"""The comments by which tests know the blocks that are not run, and the expectations that sentences state."""
 
 
 def place_of(path: str) -> str | None:
@@ -36,10 +37,10 @@ def for_the_site(text: str, path: str) -> str:
     """The Markdown of the document at `path` of the repository, for the site.
 
     Links to what is not on the site go to the repository's web pages; the name of a file that a block of code shows
-    becomes its title; the marks by which tests know what not to run are left out.
+    becomes its title; comments for tests are left out.
     """
     here = posixpath.dirname(place_of(path) or "")
-    text = outside_fences(NOT_RUN.sub("", text), lambda part: LINK.sub(lambda m: _link(m, path, here), part))
+    text = outside_fences(MARK.sub("", text), lambda part: LINK.sub(lambda m: _link(m, path, here), part))
     return EXAMPLE.sub(r'```\1 title="\2"', text)
 
 
