@@ -185,10 +185,12 @@ def _item(outcome: Outcome, file: Path | None = None) -> Item:
 
 def _experiment(name: str, kept: Path) -> Experiment:
     """A shipped experiment, or the one whose text is kept with its results."""
-    if not kept.is_file():
-        return catalog.find(name)[1]
-    registered = registration.read(kept.with_name(registration.FILE)).get(name, {})
-    return read(kept, own=True, whole=True).with_registered(registered)
+    there = registration.read(kept.with_name(registration.FILE)).get(name, {})
+    if kept.is_file():
+        return read(kept, own=True, whole=True).with_registered(there)
+    experiment = catalog.find(name)[1]
+    first_run = {budget: known.first_run for budget, known in there.items()}
+    return experiment.with_registered({b: known.begun(first_run.get(b)) for b, known in experiment.registered.items()})
 
 
 def _stored(name: str, experiment: Experiment, budget: str, results: Path, curves: Path) -> Outcome:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 from rlmem.config.messages import nearest, sentence, shell
@@ -59,9 +60,10 @@ def register(item: str, budget: str) -> str:
         raise UserError(sentence(f"--budget {budget}", what, example=again))
     if known.versions and known.versions[-1] == version:
         return f"{name} at the budget {budget}: registered already, {known.versions[-1].registered}"
-    known = replace(known, versions=(*known.versions, replace(version, registered=registration.now())))
+    known = replace(known, versions=(*known.versions, replace(version, registered=registration.stamp(datetime.now()))))
     registration.write(registry(item, experiment), name, budget, known)
-    return f"{name} at the budget {budget}: {len(version.expect)} expectations registered, hash {version.hash}"
+    count = f"{len(version.expect)} expectation{'s' * (len(version.expect) != 1)}"
+    return f"{name} at the budget {budget}: {count} registered, hash {version.hash}"
 
 
 def registry(item: str, experiment: Experiment) -> Path:

@@ -6,8 +6,8 @@ of a reproduction. The budget `smoke` is never judged, so its runs do not count.
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 from rlmem.config.messages import sentence, shell
 from rlmem.errors import UserError, writing
 from rlmem.record import rundir
+from rlmem.reproduction.expect import parse_all
 
 FILE = "registered.json"
 COUNTED = ("laptop", "paper")
@@ -30,9 +31,11 @@ class Version:
     metric: the number in a cell
     higher: True if more of it is better
     expect: the expectations as sentences of `rlmem.reproduction.expect`
+
+    Versions that expect the same are equal, whenever they were registered. They leave out seeds, peers and bounds.
     """
 
-    registered: str
+    registered: str = field(compare=False)
     metric: str
     higher: bool
     expect: tuple[str, ...]
@@ -41,10 +44,6 @@ class Version:
     def hash(self) -> str:
         """Twelve digits of the SHA-256 of everything but the date."""
         return sha256(json.dumps([self.metric, self.higher, self.expect]).encode()).hexdigest()[:12]
-
-    def __eq__(self, other: object) -> bool:
-        """Equality of what is expected, whenever it was registered."""
-        return isinstance(other, Version) and self.hash == other.hash
 
 
 @dataclass(frozen=True)
@@ -76,9 +75,9 @@ Registrations = Mapping[str, Registration]
 """Budget -> registration, of one item."""
 
 
-def now() -> str:
-    """The present date and time, ISO 8601 with the offset of this machine."""
-    return datetime.now().astimezone().isoformat(timespec="seconds")
+def stamp(time: datetime) -> str:
+    """A local time as ISO 8601 with the offset of this machine."""
+    return time.astimezone().isoformat(timespec="seconds")
 
 
 def read(file: Path) -> dict[str, dict[str, Registration]]:
@@ -108,10 +107,16 @@ def write(file: Path, name: str, budget: str, registration: Registration) -> Non
         rundir.write_atomically(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
+def note_run(file: Path, name: str, budget: str, time: str | None) -> None:
+    """Keep the date of a counted run in a file, if it has no earlier one. Raises UserError."""
+    write(file, name, budget, read(file).get(name, {}).get(budget, Registration()).begun(time))
+
+
 def _from_json(entry: Mapping[str, Any]) -> Registration:
     versions = []
     for given in entry["versions"]:
         version = Version(given["registered"], given["metric"], given["higher"], tuple(given["expect"]))
+        parse_all(given["expect"])
         if version.hash != given["hash"]:
             raise ValueError(f"the expectations of {version.registered} do not have the hash {given['hash']}")
         versions.append(version)
@@ -128,22 +133,24 @@ def require(item: str, budget: str, version: Version, registration: Registration
     item: the experiment as the user named it
     version: the expectations as they are now
     """
-    if budget not in COUNTED or not version.expect or (registration.versions and registration.versions[-1] == version):
-        return
     last = registration.versions[-1] if registration.versions else None
+    if budget not in COUNTED or last == version or not (last or version.expect):
+        return
     what = f"differ from those registered on {last.registered[:10]}" if last else "are not registered"
     example = f"rlmem reproduce {shell(item)} --budget {budget} --register"
     where = f"{item} at the budget {budget}"
     raise UserError(sentence(where, f"its expectations {what}; register them before its runs", example=example))
 
 
-def changes(version: Version, registration: Registration) -> Iterator[str]:
-    """Sentences for a page whose expectations are not those that were registered before its first counted run.
+def change(version: Version, registration: Registration) -> str | None:
+    """A sentence if the expectations are not those that were registered before the first counted run; else None.
 
     version: the expectations as they are now
     """
-    if registration.first_run is None or not version.expect or registration.before_runs == version:
-        return
-    known = next((v.registered[:10] for v in registration.versions if v == version), None)
-    dates = f"first results {registration.first_run[:10]}, change {known or 'not registered'}"
-    yield f"expectations changed after the first results ({dates})"
+    before = registration.before_runs
+    if registration.first_run is None or before == version or not (before or version.expect):
+        return None
+    later = registration.versions[registration.versions.index(before) + 1 if before else 0 :]
+    dates = [v.registered[:10] for v in later] + (["not registered"] if version not in registration.versions else [])
+    when = f"first results {registration.first_run[:10]}, changes: {', '.join(dict.fromkeys(dates))}"
+    return f"expectations changed after the first results ({when})"

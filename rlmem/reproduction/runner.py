@@ -60,7 +60,7 @@ class Runner(ABC):
         self.runs = self.folder if self.owner == name else root / f"{self.owner}-{budget}"
         registered = experiment.registered.get(budget, Registration())
         first_run = registration.first_run(self.runs / registration.FILE, self.owner, budget)
-        self._register(experiment, registered.begun(first_run))
+        self._set_registration(experiment, registered.begun(first_run))
         self.options = self.experiment.options | self.chosen.options
 
     @abstractmethod
@@ -141,8 +141,10 @@ class Runner(ABC):
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             if command(how):
                 raise Fault(f"{path} could not be made, see above; again by    rlmem {how}")
-        self._note_first_run()
+        last_start = self.runs / CELLS
+        time = datetime.fromtimestamp(last_start.stat().st_mtime) if last_start.exists() else datetime.now()
         self.begin(planned, options)
+        self._note_first_run(time)
         for line in self.beside(planned):
             print(line, flush=True)
         try:
@@ -202,21 +204,20 @@ class Runner(ABC):
         elif holds_sweep(self.runs) or (self.runs / "config.yaml").exists():
             raise UserError(sentence(str(self.runs), "holds a run or a sweep of something else", example=ELSEWHERE))
 
-    def _register(self, experiment: Experiment, registered: Registration) -> None:
+    def _set_registration(self, experiment: Experiment, registered: Registration) -> None:
         self.registration = registered
         self.experiment = experiment.with_registered({self.budget: registered}).at(self.budget)
 
-    def _note_first_run(self) -> None:
+    def _note_first_run(self, time: datetime) -> None:
         """Keep the time of the first counted run next to the runs, unless it is known."""
-        file, cells = self.runs / registration.FILE, self.runs / CELLS
+        file = self.runs / registration.FILE
         if self.budget not in registration.COUNTED or file.exists():
             return
-        earlier = datetime.fromtimestamp(cells.stat().st_mtime).astimezone() if cells.exists() else None
-        time = earlier.isoformat(timespec="seconds") if earlier else registration.now()
-        self._register(self.experiment, self.registration.begun(time))
+        self._set_registration(self.experiment, self.registration.begun(registration.stamp(time)))
         versions = self.registration.versions if self.owner == self.name else ()
         with held(self.runs / ".cells.lock"):
-            registration.write(file, self.owner, self.budget, Registration(versions, time))
+            known = Registration(versions, self.registration.first_run)
+            registration.write(file, self.owner, self.budget, known)
 
     def ask_for(self, kind: str, runs: Iterable[tuple[Cell, int, str]]) -> None:
         """Add runs (a cell, a seed, and the job or folder that `kind` says) to CELLS. Raises UserError."""

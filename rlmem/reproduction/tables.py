@@ -94,9 +94,9 @@ def publish(outcome: Outcome, folder: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         _write_numbers(done, path, path.with_suffix(".curves.csv"), path.with_suffix(".yaml"))
         write_series(series_of(done.ours), path.with_suffix(SUFFIX))
-        if shipped:
-            registry = catalog.registry(outcome.name, outcome.experiment)
-            registration.write(registry, outcome.name, outcome.budget, outcome.registration)
+        if shipped and not outcome.experiment.text:
+            file = catalog.registry(outcome.name, outcome.experiment)
+            registration.note_run(file, outcome.name, outcome.budget, outcome.registration.first_run)
         for caption, picture in outcome.pictures.items():
             name = re.sub(r"[^\w-]+", "_", caption).strip("_")
             shutil.copyfile(picture, path.with_suffix(f".{name}{picture.suffix}"))

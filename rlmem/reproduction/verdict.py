@@ -11,7 +11,7 @@ from rlmem.reproduction.cells import cells
 from rlmem.reproduction.expect import Finding, Scores, State, check, combined, side_of
 from rlmem.reproduction.outcome import Outcome
 from rlmem.reproduction.published import Printed, load, misprints
-from rlmem.reproduction.registration import changes
+from rlmem.reproduction.registration import change
 from rlmem.reproduction.spec import Experiment
 from rlmem.stats import contrast
 
@@ -67,16 +67,16 @@ class Verdict:
 
 def judge(outcome: Outcome) -> Verdict:
     """The verdict on what has been run so far, and a mark if the expectations changed after the first results."""
-    verdict = _judged(outcome)
-    for change in changes(outcome.experiment.version, outcome.registration):
-        before = outcome.registration.before_runs
-        if before is None:
-            return replace(verdict, changed=f"{change}; nothing was expected before; verdict now: {verdict.word}")
+    verdict, before = _judged(outcome), outcome.registration.before_runs
+    changed = change(outcome.experiment.version, outcome.registration)
+    if changed is None:
+        return verdict
+    if before is None:
+        old = "nothing was expected before"
+    else:
         earlier = _judged(replace(outcome, experiment=outcome.experiment.expecting(before, outcome.budget)))
         old = f"verdict by the expectations of {before.registered[:10]}: {earlier.word} ({earlier.why})"
-        both = f"{old}; verdict by the present ones: {verdict.word}"
-        return replace(verdict, changed=f"{change}; {both}")
-    return verdict
+    return replace(verdict, changed=f"{changed}; {old}; verdict by the present ones: {verdict.word}")
 
 
 def _judged(outcome: Outcome) -> Verdict:
