@@ -214,7 +214,7 @@ def test_the_readme_is_one_page():
 
 
 def test_the_readme_and_the_site_count_what_has_been_reproduced(monkeypatch):
-    """As RESULTS.md does, which tests/test_report.py checks against the results."""
+    """The counts are those of RESULTS.md, which tests/test_report.py checks against the results."""
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "site"))
     counted = import_module("counted")
     results = (ROOT / "RESULTS.md").read_text(encoding="utf-8")
