@@ -1,5 +1,6 @@
 """What a configuration of another user may not name: foreign code, folders and servers. Refused before any import."""
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -23,6 +24,9 @@ PACKAGES = {
 REACHING = ("algo.replay_dir", "algo.ray_address")
 """Keys that name a folder to write to, or a server whose answers are unpickled."""
 
+PATH = re.compile(r"[.~]|.*[/\\]|.*\.\w+$")
+"""Texts that may be the path of a file."""
+
 LAUNCHING = re.compile(r"[-+~]*(hydra|launcher)\b")
 """The beginning of overrides that choose where jobs run or where options are found."""
 
@@ -40,9 +44,21 @@ def foreign_problems(values: Mapping[str, Any]) -> dict[str, str]:
                 found[path] = f"`{value}` is code outside rlmem"
         elif path in REACHING:
             found[path] = f"`{value}` is a place outside the run"
-        elif group == "env" and isinstance(value, str) and ":" in value:
+        elif group in ("env", "wrapper") and isinstance(value, str) and ":" in value:
             found[path] = f"`{value}` may name a module to import"
+        elif _may_be_file(path, value):
+            found[path] = f"`{value}` may be a file outside the run"
     return found
+
+
+def _may_be_file(path: str, value: object) -> bool:
+    """True for a data set, and for a value of an environment or a wrapper that may be the path of a file."""
+    group, key = path.partition(".")[0], path.rpartition(".")[2]
+    if key == "dataset":
+        return True
+    if group not in ("env", "wrapper") or key in ("id", "_target_") or not isinstance(value, str):
+        return False
+    return PATH.match(value) is not None or (key == "file" and os.path.lexists(value))
 
 
 def foreign_lines(lines: Iterable[str]) -> dict[str, str]:
@@ -56,7 +72,9 @@ def foreign_lines(lines: Iterable[str]) -> dict[str, str]:
             found[line] = "it may name what lies outside the sweep"
         elif LAUNCHING.match(line) or any(name.partition(".")[2] in line for name in REACHING):
             found[line] = "it may name a place outside the sweep"
-        elif key.startswith("env") and ":" in value:
+        elif _may_be_file(key, value):
+            found[line] = "it may name a file outside the sweep"
+        elif key.startswith(("env", "wrapper")) and ":" in value:
             found[line] = "it may name a module to import"
     return found
 
