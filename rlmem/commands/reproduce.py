@@ -46,6 +46,7 @@ PARSER.add_trust()
 
 
 def run(args: Arguments) -> int:
+    from rlmem.report.groups import DIFFERS, rows_differ
     from rlmem.reproduction import catalog
 
     name, experiment = catalog.find(args.item)
@@ -96,6 +97,8 @@ def run(args: Arguments) -> int:
 
         outcome, code = runner.reproduce(planned, options, lambda line: main(shlex.split(line)))
     print_outcome(outcome, f"in {runner.folder}")
+    if experiment.is_trained and (keys := rows_differ(outcome.ours)):
+        print(f"{DIFFERS}: {keys}")
     if args.publish:
         publish(outcome, args.publish)
     _write_page(outcome, args.page)
