@@ -228,6 +228,7 @@ def test_a_column_that_a_peer_lacks_stays_open(file):
 def test_a_reproduction_beside_a_peer_is_written_published_and_reported(file, capsys):
     assert main(["reproduce", str(file), "--dry-run"]) == 0
     assert "beside them, sb3: 4 measured runs; sb3=2.9 torch=2.13; a processor" in capsys.readouterr().out
+    catalog.register(str(file), "laptop")
     assert main(["reproduce", str(file), "--cells", "second", "--publish", "results", "--jobs", "2"]) == 0
     said = capsys.readouterr().out
     assert "beside   sb3: 4 measured runs" in said and "runs     2 done" in said

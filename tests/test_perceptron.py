@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from rlmem.scan import Linear, Perceptron, native, perceptron
+from rlmem.scan import Linear, Perceptron, bf16, native, perceptron
 from rlmem.scan.matmul import FEW, KERNEL_LEADS, LITTLE, constant_weights
 
 pytestmark = pytest.mark.skipif(not KERNEL_LEADS or bool(native.missing()), reason="products are torch's here")
@@ -206,9 +206,11 @@ OTHERS = {
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("model", OTHERS.values(), ids=OTHERS)
-def test_others_are_computed_by_themselves(calls, model):
-    model, x = model(), torch.randn(10 * FEW, 70)
+@pytest.mark.parametrize("name", OTHERS)
+def test_others_are_computed_by_themselves(calls, name):
+    if name == "rounded products" and (why := bf16.missing(torch.device("cpu"))):
+        pytest.skip(why)
+    model, x = OTHERS[name](), torch.randn(10 * FEW, 70)
     found, expected = model(x), x
     assert not calls
     for module in model:
