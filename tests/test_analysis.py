@@ -14,7 +14,7 @@ import torch
 from rlmem_envs.languages.regular import RegularLanguage
 from rlmem_envs.languages.tables import TABLES
 
-from rlmem.analysis import ANALYSES, analyze, demand, impulse, options_of
+from rlmem.analysis import ANALYSES, analyze, demand, gradients, impulse, options_of
 from rlmem.analysis.features import nothing_blocked
 from rlmem.analysis.ffm import times
 from rlmem.analysis.gradients import Cut, last_row, norms
@@ -592,6 +592,29 @@ def test_a_row_shows_what_the_scheme_shows_of_an_episode():
     assert last_row(Segment(length=6, init_state="zero"), 13) == Cut(6, 11, 0, None)
     assert last_row(Segment(length=6, init_state="zero", burn_in=2), 13) == Cut(6, 11, 2, None)
     assert last_row(Tape(detach_every=4), 11) == Cut(0, 7, 0, 4)
+    assert last_row(Segment(length=6, overlap=4), 4) == Cut(0, 3, 0, None)
+
+
+def test_a_rollout_cuts_an_episode_into_rows_and_a_batch_shows_its_beginning():
+    assert last_row(Tape(), 20, shown=6) == Cut(12, 17, 12, None)
+    assert last_row(Tape(detach_every=4), 20, shown=6) == Cut(12, 15, 12, 4)
+    assert last_row(Segment(length=8), 20, shown=6) == Cut(12, 17, 12, None)
+    assert last_row(Segment(length=4), 20, shown=6) == last_row(Segment(length=4), 20)
+    assert last_row(Tape(), 20, shown=30) == Cut(0, 19, 0, None)
+    assert last_row(Tape(), 20, shown=6, only_first=True) == Cut(0, 5, 0, None)
+
+
+def test_the_end_of_a_rollout_cuts_the_gradient(runs):
+    run = load_run(runs["cue"])
+    run.parts.algo.rollout_slots = 3
+    found = gradients.measure(run, episodes=2)
+    assert (found.metrics["last_lag_trained"], found.about["rollout_slots"]) == (2, 3)
+    assert found.metrics["share_cut"] > 0
+    assert found.pictures["picture"].axes[0].get_title() == "reach of the gradient (rollout_slots=3)"
+    run.parts.algo.complete_episodes = True
+    whole = gradients.measure(run, episodes=2)
+    assert whole.metrics["last_lag_trained"] == whole.metrics["last_lag"] == found.metrics["last_lag"]
+    assert run.parts.algo.reach(run.parts.batching) is None
 
 
 def test_gradients_of_a_run_end_at_its_truncation(runs):

@@ -229,15 +229,15 @@ STARTS = [
 @linux
 @pytest.mark.parametrize(("arguments", "numbers", "code"), STARTS, ids=[f"{a[0]}-{c}" for a, _, c in STARTS])
 def test_signals_to_a_command_that_is_starting_have_their_code(in_tmp, arguments, numbers, code):
-    """They arrive while it imports: nothing has been written, and the same command begins."""
+    """They arrive while it imports: nothing has been written, unless the machine was faster than the signals."""
     with started(*arguments) as process:
         wait_for(lambda: catches(process, signal.SIGTERM), process)
         for number in numbers:
             process.send_signal(number)
         out, err = process.communicate(timeout=240)
     assert process.returncode == code, err.decode()
-    assert b"Traceback" not in err and not out
-    assert not any(in_tmp.iterdir())
+    assert b"Traceback" not in err
+    assert b" saved" in out if any(in_tmp.iterdir()) else not out
 
 
 DESTROYED = """

@@ -1,6 +1,7 @@
 """What classical games need: memories without state, defaults that follow from other choices, and what a run says."""
 
 import math
+from itertools import product
 
 import pytest
 import torch
@@ -12,12 +13,11 @@ from test_ppo import setup as make_ppo
 from rlmem.algos.diagnostics import action_spread, actions_at_bounds, feature_rank, q_spread
 from rlmem.batching import Segment, Tape
 from rlmem.commands.cli import main
+from rlmem.config.catalog import catalog
 from rlmem.config.compose import explain, load
 from rlmem.loops.notices import PATIENCE, Notices
 from rlmem.record.recorder import read_jsonl
 from rlmem.reproduction import stale as staleness
-
-GYM = ("memory=mlp", "env=gym", "env.id=Pendulum-v1")
 
 
 @pytest.mark.parametrize("scheme", [Tape(), Segment(4, init_state="zero"), Segment(1)], ids=["tape", "segment", "one"])
@@ -49,75 +49,60 @@ def test_ppos_minibatches_of_acted_slots_train_as_rows_do(in_tmp, monkeypatch):
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        ("memory=mlp algo=sac total_steps=20000", "transitions 256 1.0 4"),
-        ("memory=mlp algo=sac total_steps=20000 batching=tape", "tape 1000 1.0 4"),
-        ("memory=mlp algo=sac total_steps=20000 algo.batch_size=64 env.num_envs=2", "transitions 64 1.0 2"),
-        ("memory=mlp algo=sac total_steps=20000 algo.update_ratio=0.5", "transitions 256 0.5 4"),
-        ("memory=gru algo=td3 total_steps=300000", "tape 1000 0.25 8"),
-        ("memory=gru algo=td3", "tape 1000 0.05 8"),
-        ("memory=mlp algo=dqn_memoroid", "tape 1000 1.0 8"),
-        ("memory=mlp algo=dqn env=gym env.id=CartPole-v1 total_steps=50000", "short_segments 256 0.5 8 5"),
-        ("memory=mlp algo=dqn env=gym env.id=CartPole-v1 total_steps=300000", "short_segments 256 0.25 8 5"),
-        ("memory=mlp algo=dqn env=gym env.id=CartPole-v1 batching=transitions", "transitions 256 0.05 8 1"),
-        ("memory=mlp algo=dqn env=gym env.id=CartPole-v1 algo.n_step=3", "short_segments 256 0.05 8 3"),
-        ("memory=gru algo=dqn env=gym env.id=CartPole-v1", "tape 1000 0.05 8 5"),
-        ("memory=mlp algo=dqn", "transitions 256 0.05 8 1"),
-        ("memory=mlp algo=sac algo.n_step=1 total_steps=20000", "transitions 256 1.0 4"),
-        ("memory=mlp algo=dqn env=gym env.id=CartPole-v1 algo.n_step=1", "transitions 256 0.05 8 1"),
-        ("memory=mlp algo=dqn algo.n_step=12", "short_segments 256 0.05 8 12"),
-        ("memory=mlp algo=sac algo.n_step=3 total_steps=20000", "short_segments 256 1.0 4"),
-        ("memory=mlp algo=ppo", "tape None None 39"),  # 500,000 steps
-        ("memory=mlp algo=ppo env=repeat_first", "tape None None 64"),
-        ("memory=mlp algo=ppo env=gym env.id=CartPole-v1", "transitions None None 64"),
-        ("memory=mlp algo=ppo_popgym total_steps=100000", "tape None None 64"),
-        ("memory=ffm algo=ppo total_steps=256000", "tape None None 20"),
-        ("memory=ffm algo=ppo total_steps=256000 trainer.devices=8", "tape None None 16"),
-        ("memory=ffm algo=ppo total_steps=1000", "tape None None 8"),
-        ("memory=gru algo=sac total_steps=20000 batching=transitions", "transitions 256 1.0 4"),
-        ("memory=mlp algo=sac total_steps=20000 batching.length=32", "transitions 1000 1.0 4"),
+        ("algo=sac total_steps=20000", "1.0 4"),
+        ("algo=sac total_steps=20000 env.num_envs=2", "1.0 2"),
+        ("algo=sac total_steps=20000 algo.update_ratio=0.5", "0.5 4"),
+        ("algo=td3 total_steps=300000", "0.25 8"),
+        ("algo=td3", "0.05 8"),
+        ("algo=dqn_memoroid", "1.0 8"),
+        ("algo=dqn env=gym env.id=CartPole-v1 total_steps=50000", "0.5 8"),
+        ("algo=dqn env=gym env.id=CartPole-v1 total_steps=300000", "0.25 8"),
+        ("algo=dqn env=gym env.id=CartPole-v1", "0.05 8"),
+        ("algo=dqn total_steps=50000", "1.0 8"),
+        ("algo=dqn total_steps=50000 algo.update_per=episode", "0.05 8"),
+        ("algo=ppo", "None 39"),  # 500,000 steps
+        ("algo=ppo env=repeat_first", "None 64"),
+        ("algo=ppo total_steps=256000", "None 20"),
+        ("algo=ppo total_steps=256000 algo.rollout_slots=64", "None 20"),
+        ("algo=ppo total_steps=256000 trainer.devices=8", "None 16"),
+        ("algo=ppo total_steps=1000", "None 8"),
+        ("algo=ppo_popgym total_steps=100000", "None 64"),
     ],
 )
-def test_defaults_follow_from_other_choices_but_never_replace_what_was_given(lines, expected):
-    config = load(lines.split())
-    algo, env = config.values["algo"], config.values["env"]
-    found = config.choices["batching"], algo.get("batch_size"), algo.get("update_ratio"), env["num_envs"]
-    n_step = [algo["n_step"]] if config.choices["algo"] == "dqn" else []
-    assert " ".join(map(str, [*found, *n_step])) == expected
-    if "short" in expected:
-        assert config.values["batching"]["length"] == max(8, algo["n_step"])
-    if config.choices["algo"] == "dqn":
-        squared = algo["td_loss"], algo["tau"], config.values["encoder"]["normalise_obs"]
-        assert squared == (("squared", 0.01, True) if "gym" in lines else ("huber", 0.005, False))
+def test_defaults_follow_from_task_and_budget_but_never_replace_what_was_given(lines, expected):
+    values = load(lines.split()).values
+    assert f"{values['algo'].get('update_ratio')} {values['env']['num_envs']}" == expected
 
 
-@pytest.mark.parametrize(
-    ("lines", "expected"),
-    [
-        ("memory=mlp env=gym env.id=CartPole-v1", 32),
-        ("memory=mlp env=gym env.id=CartPole-v1 total_steps=100000", 15),  # 8 environments, 125 slots
-        ("memory=mlp env=gym env.id=CartPole-v1 total_steps=100000 trainer.devices=4", 3),
-        ("memory=mlp env=gym env.id=CartPole-v1 total_steps=100000 algo.num_minibatches=32", 32),
-        ("memory=mlp env=gym env.id=CartPole-v1 env.num_envs=1 algo.rollout_slots=32", 1),
-        ("memory=mlp total_steps=100000", 8),
-    ],
-)
-def test_minibatches_of_ppo_keep_transitions_enough(lines, expected):
-    assert load(["algo=ppo", *lines.split()]).values["algo"]["num_minibatches"] == expected
+def test_dqn_on_familiar_games_has_returns_of_several_steps_unless_others_are_given():
+    game = ["algo=dqn", "env=gym", "env.id=CartPole-v1"]
+    values = load(game).values
+    names = ("n_step", "td_loss", "tau")
+    assert [*map(values["algo"].get, names), values["encoder"]["normalise_obs"]] == [5, "squared", 0.01, True]
+    given = load([*game, "algo.n_step=1", "encoder.normalise_obs=false"]).values
+    assert (given["algo"]["n_step"], given["encoder"]["normalise_obs"]) == (1, False)
+    assert "normalise_obs" not in load([*game, "encoder=cnn"]).values["encoder"]
 
 
-def test_a_memoryless_critic_reads_familiar_games_as_they_are_unless_its_encoder_was_asked_for():
-    chosen = [
-        load(["env=gym", "env.id=Pendulum-v1", *lines.split()]).choices["encoder"]
-        for lines in (
-            "memory=mlp algo=sac",
-            "memory=mlp algo=sac encoder.normalise_obs=true",
-            "memory=mlp algo=sac encoder=mlp",
-            "memory=mlp algo=sac encoder.hidden_size=32",
-            "memory=mlp algo=ppo",
-            "memory=gru algo=sac",
-        )
-    ]
-    assert chosen == ["plain", "plain", "mlp", "mlp", "mlp", "mlp"]
+MEMORIES = ("mlp", "gru", "ffm", "gpt", "shm")
+"""One without a state, and of each kind of state one."""
+TASKS = list(catalog()["env"])
+REQUIRED = {"gym": ["env.id=CartPole-v1"], "pomdp": ["env.file=a.POMDP"]}
+FAST = (("ppo", "repeat_previous"), ("dqn", "gym"), ("sac", "half_cheetah_p"))
+"""Algorithms and tasks that conf/_tasks has defaults for, or that have other numbers of environments."""
+CROSSED = [*FAST, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in product(("ppo", "dqn", "sac"), TASKS))]
+
+
+@pytest.mark.parametrize(("algo", "env"), CROSSED)
+def test_a_control_is_trained_like_what_it_controls(algo, env):
+    """In a short run, an agent without memory differs from others in its memory alone."""
+    found = {}
+    for memory in MEMORIES:
+        lines = [f"memory={memory}", f"algo={algo}", f"env={env}", *REQUIRED.get(env, []), "total_steps=40000"]
+        config = load(lines)
+        found[memory] = [{key: of[key] for key in of if key != "memory"} for of in (config.values, config.choices)]
+    for memory in MEMORIES:
+        assert found[memory] == found["mlp"], memory
 
 
 @pytest.mark.parametrize(
@@ -136,20 +121,17 @@ def test_the_demo_has_ffm_begin_with_periods_of_some_slots(lines, expected):
     assert (config.values["memory"]["init"], config.settings.total_steps) == expected
 
 
-def test_rows_without_a_bound_are_longer_than_any_return():
-    config = load(["memory=mlp", "algo=dqn", "env=gym", "env.id=CartPole-v1", "batching.length=64"])
-    assert config.values["algo"]["n_step"] == 5
-    line = ["batching=short_segments", "batching.length=null", "batching.running=false", "memory=gru", "algo=sac"]
-    assert load([*line, "env=position_only_pendulum"]).values["batching"]["length"] is None
-
-
-def test_a_rule_says_why(capsys):
-    _, origins = explain([*GYM, "algo=sac", "total_steps=20000"])
-    assert origins["algo.update_ratio"] == "rule: 75,000 updates in all, at most 1 per step"
-    main(["config", *GYM, "algo=sac", "total_steps=20000"])
-    assert "# batching=transitions: a memory without state gains nothing from longer rows" in capsys.readouterr().out
-    main(["train", *GYM, "algo=sac", "total_steps=20000", "--dry-run"])
-    assert "fitted    batching=transitions encoder=plain algo.batch_size=256" in capsys.readouterr().out
+def test_a_default_of_a_task_or_budget_says_where_it_comes_from(capsys):
+    lines = ["memory=mlp", "algo=dqn", "env=gym", "env.id=CartPole-v1", "total_steps=50000", "algo.tau=0.02"]
+    _, origins = explain(lines)
+    assert origins["algo.update_ratio"] == "rule: 75,000 updates in all, at most 0.5 per step"
+    assert origins["algo.n_step"] == "conf/_tasks/dqn/gym.yaml:4"
+    assert origins["algo.tau"] == "command line"
+    main(["config", *lines])
+    assert "# rule: 75,000 updates in all, at most 0.5 per step" in capsys.readouterr().out
+    main(["train", *lines, "--dry-run"])
+    fitted = "fitted    algo.n_step=5 algo.td_loss=squared algo.update_ratio=0.5 encoder.normalise_obs=true"
+    assert fitted in capsys.readouterr().out
 
 
 def test_a_run_says_that_its_batches_hold_few_episodes_and_that_its_updates_are_few(in_tmp):

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import scipy
 from made_results import ITEMS, outcome, results
 from test_readme import blocks
 
@@ -34,7 +35,6 @@ from rlmem.reproduction.outcome import Curve, Record
 from rlmem.reproduction.run import runner_of
 from rlmem.reproduction.tables import write
 from rlmem.reproduction.verdict import judge
-from rlmem.stats import interval, mean
 from rlmem.stats.figures import COLOURS
 from rlmem.stats.tables import Value, cell_text
 from rlmem.sweep.run import Options
@@ -211,15 +211,17 @@ def test_equal_results_give_equal_files(published, text, tmp_path):
 # Curves
 
 
-def test_a_band_is_the_bootstrap_of_every_step():
+def test_a_band_is_the_t_interval_of_every_step_within_what_is_possible():
     values = np.random.default_rng(1).normal(size=(3, 4))
-    steps, middle, low, high = bands.band([Curve("", "", s, [1, 2, 3, 4], list(v)) for s, v in enumerate(values)])
+    curves = [Curve("", "", s, [1, 2, 3, 4], list(v)) for s, v in enumerate(values)]
+    steps, middle, low, high = bands.band(curves)
     assert list(steps) == [1, 2, 3, 4]
     np.testing.assert_allclose(middle, values.mean(0))
-    for k in range(4):
-        known = interval(values[:, k], mean, rng=np.random.default_rng(2))
-        width = known.high - known.low
-        assert abs(low[k] - known.low) < 0.1 * width and abs(high[k] - known.high) < 0.1 * width
+    known = scipy.stats.t.interval(0.95, 2, values.mean(0), scipy.stats.sem(values))
+    np.testing.assert_allclose([low, high], known)
+    _, _, low_there, high_there = bands.band(curves, (-0.5, 0.5))
+    np.testing.assert_allclose(low_there, np.maximum(low, np.minimum(-0.5, middle)))
+    np.testing.assert_allclose(high_there, np.minimum(high, np.maximum(0.5, middle)))
 
 
 def test_one_seed_has_no_band():

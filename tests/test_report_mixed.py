@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,10 @@ from rlmem.record import rundir
 from rlmem.report import bands
 from rlmem.report.draw import together
 from rlmem.report.find import find
-from rlmem.report.groups import Group
+from rlmem.report.groups import Group, rows_differ
 from rlmem.report.page import page
 from rlmem.report.series import shown
-from rlmem.reproduction.outcome import Curve
+from rlmem.reproduction.outcome import Curve, Record
 
 KEY = "eval/greedy/return_mean"
 SMALL = "threads=1 encoder.hidden_size=16 "
@@ -61,6 +62,26 @@ def rows(tmp_path: Path, *overrides: str) -> list[str]:
 )
 def test_rows_are_named_by_what_differs_alone(tmp_path, first, second, named):
     assert rows(tmp_path, first, second) == named
+
+
+def test_a_report_names_what_differs_between_rows_beside_their_memories(tmp_path):
+    several = "memory=mlp algo.rollout_slots=62", "memory=gru", "memory=gru env=copy total_steps=64 seed=1"
+    found = group(*(made(tmp_path / f"{k}", lines, [0.0]) for k, lines in enumerate(several)))
+    assert found.facts()["differs between rows"] == "algo.rollout_slots"
+    assert "differs between rows" in page([found], "")
+    alike = group(*(made(tmp_path / "alike" / name, f"memory={name}", [0.0]) for name in ("mlp", "gru")))
+    assert alike.facts()["differs between rows"] == "nothing but the memory"
+    others = group(*(made(tmp_path / "others" / name, f"algo={name}", [0.0]) for name in ("ppo", "dqn")))
+    assert others.facts()["differs between rows"] == "algo, total_steps, env.num_envs", "a group stands for its keys"
+    assert not group(tmp_path / "0").facts()["differs between rows"]
+
+
+def test_of_numbers_alone_a_report_names_the_overrides_that_differ_between_rows():
+    lines = {"a": "memory=gru env.params={k: 8} algo.lr=0.1", "b": "memory=mlp env.params={k: 8}", "c": "memory=mlp"}
+    records = {row: Record(row, "", 0, "done", overrides=line) for row, line in lines.items()}
+    assert rows_differ([records["a"], records["b"]]) == "algo.lr"
+    assert rows_differ([records["b"], records["c"]]) == "env.params"
+    assert rows_differ([records["b"], replace(records["c"], overrides=lines["b"])]) == "", "defaults may differ"
 
 
 def test_environments_are_columns_and_gym_goes_by_its_id(tmp_path):

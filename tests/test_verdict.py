@@ -8,15 +8,18 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
+from rlmem import make_env
 from rlmem.reproduction import catalog
 from rlmem.reproduction.cells import cells
 from rlmem.reproduction.expect import Finding, Untestable, check, parse, parse_all
 from rlmem.reproduction.outcome import Outcome, Record
 from rlmem.reproduction.published import load as published
+from rlmem.reproduction.ranges import of_key, of_metric, of_returns
 from rlmem.reproduction.spec import Experiment
 from rlmem.reproduction.spec_file import read
 from rlmem.reproduction.verdict import MEAN, _printed, judge, misprinted
 from rlmem.stats import contrast, runs_to_decide
+from rlmem.stats.welch import ANY
 
 RNG = np.random.default_rng
 
@@ -52,6 +55,70 @@ def test_an_interval_needs_two_runs_and_numbers():
     for x, y in (([1.0], [1.0, 2.0]), ([1.0, nan], [1.0, 2.0]), ([1.0, 2.0], [1.0, np.inf]), ([], [1.0, 2.0])):
         assert np.isnan(contrast([(1, x), (-1, y)]).bounds()).all()
     assert contrast([(1, [2.0, 2.0]), (-1, [1.0, 1.0])]).bounds() == (1.0, 1.0)
+
+
+def test_an_interval_stays_within_what_is_possible_and_around_its_value():
+    runs = contrast([(1, [0.1, 0.9, 1.0])])
+    low, high = runs.bounds()
+    assert (low, high) == (pytest.approx(-0.5589, abs=1e-3), pytest.approx(1.8922, abs=1e-3))
+    assert runs.bounds(possible=(0.0, 1.0)) == (0.0, 1.0)
+    assert runs.bounds(possible=(-np.inf, 1.0)) == (low, 1.0)
+    assert runs.bounds(possible=(0.0, 0.5)) == (0.0, runs.value), "a mean of what is impossible"
+    assert np.isnan(contrast([(1, [0.5])]).bounds(possible=(0.0, 1.0))).all()
+
+
+def test_what_is_possible_follows_from_the_metric_and_the_environment():
+    assert of_metric("success", "gym") == of_key("eval/accuracy", "parity") == (0, 1)
+    assert of_metric("late_15_eval", "repeat_previous") == of_metric("mmer", "autoencode") == (-1, 1)
+    assert of_metric("final_eval", "copy") == (0, 1)
+    assert of_metric("best_eval", "battleship") == (-np.inf, 1)
+    for metric, env, wrapper in (
+        ("normalised area_eval", "repeat_first", "[]"),
+        ("steps_to_0.9", "repeat_first", "[]"),
+        ("last time/cpu", "repeat_first", "[]"),
+        ("final_eval", "repeat_first", "[rl2]"),
+        ("final_eval", "gym", "[]"),
+        ("final_eval", "CartPole-v1", "[]"),
+        ("analysis/recall/x", "copy", "[]"),
+    ):
+        assert of_metric(metric, env, wrapper) == ANY, metric
+
+
+@pytest.mark.parametrize("env", ["repeat_previous", "copy", "position_only_cartpole", "parity", "minesweeper"])
+def test_the_known_scores_of_a_task_lie_within_the_returns_that_it_declares(env):
+    scores = make_env(env, num_envs=1).unwrapped.scores()
+    least, most = of_returns(env)
+    assert all(least <= score <= most for score in (scores.random, scores.memoryless, scores.oracle))
+
+
+def test_shown_intervals_are_bounded_where_returns_are_and_verdicts_stay(tmp_path):
+    text = """
+# Holding
+claim: one is better
+source: ours
+metric: final_eval
+overrides: [env=repeat_first]
+rows: {a: [memory=gru], b: [memory=mlp]}
+seeds: 3
+expect: [a > b]
+budgets: {smoke: {}, laptop: {}, paper: {}}
+"""
+    (tmp_path / "holding.yaml").write_text(text)
+    experiment = read(tmp_path / "holding.yaml", own=True)
+    values = {"a": (1.0, 0.9, -0.3), "b": (-0.9, -0.8, 0.7)}
+    records = [
+        Record(row, "", seed, "done", {"final_eval": value})
+        for row, runs in values.items()
+        for seed, value in enumerate(runs)
+    ]
+    verdict = judge(Outcome("mine/holding", experiment, "laptop", records))
+    assert [(cell.low, cell.high) for cell in verdict.cells] == [(-1.0, 1.0), (-1.0, 1.0)]
+    (finding,) = verdict.findings
+    assert -2.0 <= finding.low < finding.high == 2.0
+    scores = {(row, ""): np.array(runs) for row, runs in values.items()}
+    (free,) = check([parse("a > b")], scores, ["a", "b"], [""])
+    assert free.high > 2.0
+    assert (free.state, free.seeds) == (finding.state, finding.seeds) and free.state == "undecided"
 
 
 # --- expectations

@@ -134,9 +134,13 @@ class Algorithm(ABC):
         """About how many updates a run makes; None where that cannot be told before it starts."""
         return None
 
+    def shown(self, batching: Batching) -> int | None:
+        """The most slots of one episode that a rollout or a batch shows in one piece; None: whole episodes."""
+        return None
+
     def reach(self, batching: Batching) -> int | None:
         """The most slots of one episode between which gradients flow in a row; None: whole episodes."""
-        return None
+        return batching.reach(self.shown(batching))
 
     @abstractmethod
     def storage(self, batching: Batching) -> Storage | None:

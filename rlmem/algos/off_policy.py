@@ -118,8 +118,8 @@ class OffPolicy(HeadSettings, Algorithm):
         learning = max(plan.total_steps - self.learning_starts, 0)
         return self.update_ratio * learning if self.update_per == "step" else None
 
-    def reach(self, batching: Batching) -> int | None:
-        return batching.reach(batching.longest_episode(self.batch_size))
+    def shown(self, batching: Batching) -> int | None:
+        return batching.longest_episode(self.batch_size)
 
     def storage(self, batching: Batching) -> Storage:
         kept = batching.state_slots(replay=True)

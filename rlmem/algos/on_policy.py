@@ -73,8 +73,8 @@ class FromRollouts(HeadSettings, Algorithm):
     def planned_updates(self, plan: Plan) -> int:
         return -(-plan.total_steps // (self.rollout_slots * plan.num_envs * plan.processes))
 
-    def reach(self, batching: Batching) -> int | None:
-        return batching.reach(self.rollout_slots)
+    def shown(self, batching: Batching) -> int | None:
+        return None if self.complete_episodes else self.rollout_slots
 
     def storage(self, batching: Batching) -> Storage:
         return Storage(self.rollout_slots, slots_key="rollout_slots", with_gradient=True)

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_map
 from rlmem.analysis.loaded import LoadedRun
 from rlmem.analysis.output import Result, ragged
 from rlmem.batching import Batching, unroll
+from rlmem.batching.base import least
 from rlmem.memory.base import Memory
 from rlmem.stats.figures import COLOURS, figure, whole_numbers
 
@@ -33,15 +34,17 @@ def measure(run: LoadedRun, *, episodes: int = 4) -> Result:
 
     T is the last slot of the last full row that training would cut from a greedy episode; x is the encoder's output.
     Each is measured twice: through the whole episode, and through that row alone with `detach_every`, beyond which it
-    is exactly 0. Norms are means over the episodes that are long enough for the lag. A rollout that ends within an
-    episode cuts the gradient too, which is not shown.
+    is exactly 0. Norms are means over the episodes that are long enough for the lag. The end of a rollout cuts rows,
+    too; it may fall anywhere in an episode, and is taken to fall where rollouts would end that begin with the episode.
     """
-    trunk, batching = run.agent.trunks.critic, run.parts.batching
+    trunk, batching, algo = run.agent.trunks.critic, run.parts.batching, run.parts.algo
+    shown, storage = algo.shown(batching), algo.storage(batching)
+    replays = storage is not None and storage.capacity is not None
     whole, trained = [], []
     for episode in run.play(episodes):
         with torch.no_grad():
             x = trunk.encoder(*episode.inputs)
-        cut = last_row(batching, x.shape[1])
+        cut = last_row(batching, x.shape[1], shown, only_first=replays)
         whole.append(norms(trunk.memory, x, episode.start, Cut(0, cut.at))[::-1])
         trained.append(norms(trunk.memory, x, episode.start, cut)[::-1])
     by_lag = {"whole": np.nanmean(ragged(whole), 0), "trained": np.nanmean(ragged(trained), 0)}
@@ -57,20 +60,28 @@ def measure(run: LoadedRun, *, episodes: int = 4) -> Result:
         **{f"one_percent_lag_{name}": float(np.flatnonzero(v >= v.max() / 100)[-1]) for name, v in by_lag.items()},
     }
     cuts = {name: getattr(batching, name, None) for name in ("length", "detach_every")}
+    cuts["longest_episode" if replays else "rollout_slots"] = shown
     about = {"episodes": episodes, "batching": run.config.choices["batching"], **cuts}
     return Result(metrics, rows, {"picture": picture(by_lag, reach, cuts)}, about)
 
 
-def last_row(batching: Batching, slots: int) -> Cut:
-    """The last full row of an episode of `slots` acted slots, up to the end of its last stretch of `detach_every`."""
-    length, detach = getattr(batching, "length", None) or slots, batching.detach_every
+def last_row(batching: Batching, slots: int, shown: int | None = None, only_first: bool = False) -> Cut:
+    """The last full row of an episode, up to the end of its last stretch of `detach_every`.
+
+    slots: acted slots of the episode
+    shown: the most of them that a rollout or a batch shows in one piece; None: all
+    only_first: whether these are always its first slots, as in a batch from a replay, and later rows do not follow
+    """
+    if shown is not None and only_first:
+        slots, shown = min(slots, shown), None
+    length, detach = least(getattr(batching, "length", None), shown) or slots, batching.detach_every
     stride = length - getattr(batching, "overlap", 0)
-    begin, shown = max(slots - length, 0) // stride * stride, min(length, slots)
-    if detach is not None and shown > detach:
-        shown = shown // detach * detach
+    begin, width = max(slots - length, 0) // stride * stride, min(length, slots)
+    if detach is not None and width > detach:
+        width = width // detach * detach
     zero = getattr(batching, "init_state", "stored") == "zero"
     context = min(begin, getattr(batching, "burn_in", 0)) if zero else begin
-    return Cut(begin, begin + shown - 1, context, detach)
+    return Cut(begin, begin + width - 1, context, detach)
 
 
 def norms(memory: Memory, x: Tensor, start: Tensor, cut: Cut) -> Array:

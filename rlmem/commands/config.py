@@ -33,14 +33,11 @@ def run(args: Arguments) -> None:
     from rlmem.config.overrides import leaf_paths
 
     config, origins = explain(args.overrides)
-    ruled = {group: to_text(choice) for group, choice in config.choices.items() if group in config.ruled}
     if args.json:
-        shown = [*ruled.items(), *leaf_paths(config.values)]
+        shown = leaf_paths(config.values)
         print(dumps({path: {"value": value, "source": origins[path]} for path, value in shown}, indent=2))
     else:
         print("#", *(f"{group}={to_text(choice)}" for group, choice in config.choices.items()))
-        for group, choice in ruled.items():
-            print(f"# {group}={choice}: {config.ruled[group]}")
         print(as_yaml(config.values, origins))
 
 

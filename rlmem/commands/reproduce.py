@@ -49,6 +49,7 @@ PARSER.add_trust()
 
 
 def run(args: Arguments) -> int:
+    from rlmem.report.groups import DIFFERS, rows_differ
     from rlmem.reproduction import catalog, registration
 
     name, experiment = catalog.find(args.item)
@@ -103,6 +104,8 @@ def run(args: Arguments) -> int:
         registration.require(args.item, args.budget, runner.experiment.version, runner.registration)
         outcome, code = runner.reproduce(planned, options, lambda line: main(shlex.split(line)))
     print_outcome(outcome, f"in {runner.folder}")
+    if experiment.is_trained and (keys := rows_differ(outcome.ours)):
+        print(f"{DIFFERS}: {keys}")
     if args.publish:
         publish(outcome, args.publish)
     _write_page(outcome, args.page)

@@ -36,6 +36,9 @@ from rlmem.system.strictjson import map_values
 
 Choice = str | list[str]
 
+TASKS = "_tasks"
+"""The folder of conf with the defaults that follow from the algorithm, the task and the budget."""
+
 FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError, UserWarning, AttributeError)
 """What composing raises beside UserError: AttributeError if a mapping would replace a null of Hydra's, and others."""
 
@@ -47,7 +50,7 @@ class Config:
     values: plain and nested
     choices: the option of each group
     overrides: as given
-    ruled: what `rlmem.config.rules` chose and why, by group or dotted path
+    ruled: the defaults that follow from the algorithm, the task and the budget: dotted path -> why, or the file
     """
 
     values: dict[str, Any]
@@ -64,16 +67,12 @@ class Config:
 
 @dataclass(frozen=True)
 class Base:
-    """The composition before single values are set; files are the (package, file) pairs merged, in order.
-
-    ruled: the groups whose options `rlmem.config.rules` chose, and why
-    """
+    """The composition before single values are set; files are the (package, file) pairs merged, in order."""
 
     tree: DictConfig
     choices: dict[str, Choice]
     options: Options
     files: tuple[tuple[str, Path], ...]
-    ruled: dict[str, str] = field(default_factory=dict)
 
 
 def load(overrides: Sequence[str]) -> Config:
@@ -85,22 +84,22 @@ def load(overrides: Sequence[str]) -> Config:
     classes = [str(o.value()) for o in assignments if o.key_or_group == "memory._target_" and alone]
     own: dict[str, Choice] = {"memory": classes[0]} if classes else {}
     values = _settle(base, assignments, problems, emptied=own)
-    given, ruled = _given(assignments), dict(base.ruled)
-    for path, value, why in rules.values(values, base.choices | own):
+    choices, given = base.choices | own, _given(assignments)
+    ruled = sources((package, file) for package, file in base.files if TASKS in file.parts)
+    for path, value, why in rules.defaults(values, choices):
         *sections, key = path.split(".")
         node = reduce(getitem, sections, values)
         if path not in given and node[key] != value:
             node[key], ruled[path] = value, why
-    return Config(values, base.choices | own, tuple(overrides), ruled)
+    return Config(values, choices, tuple(overrides), {path: why for path, why in ruled.items() if path not in given})
 
 
 def explain(overrides: Sequence[str]) -> tuple[Config, Origins]:
-    """The checked configuration of a command line; the origins of its values and of the options that rules chose."""
+    """The checked configuration of a command line, and the origins of its values."""
     config = load(overrides)
     base, assignments, _ = compose_base(overrides)
-    ruled = {path: f"rule: {why}" for path, why in config.ruled.items()}
-    found = sources(base.files) | dict.fromkeys(_given(assignments), COMMAND_LINE) | ruled
-    return config, ruled | {path: lookup(path, found) or "config.yaml" for path, _ in leaf_paths(config.values)}
+    found = sources(base.files) | config.ruled | dict.fromkeys(_given(assignments), COMMAND_LINE)
+    return config, {path: lookup(path, found) or "config.yaml" for path, _ in leaf_paths(config.values)}
 
 
 def _given(assignments: Iterable[Override]) -> dict[str, Any]:
@@ -169,11 +168,6 @@ def compose_base(overrides: Sequence[str]) -> tuple[Base, list[Override], list[s
                 else:
                     lines.append(line)
             base = _compose(tuple(lines), hydra, files)
-            chosen, given = {line.partition("=")[0] for line in lines}, _given(assignments)
-            ruled = {rule.path: rule for rule in rules.choices(base.choices, given) if rule.path not in chosen}
-            if ruled:
-                lines += [f"{group}={rule.value}" for group, rule in ruled.items()]
-                base = replace(_compose(tuple(lines), hydra, files), ruled={g: rule.why for g, rule in ruled.items()})
             return replace(base, tree=deepcopy(base.tree), choices=deepcopy(base.choices)), assignments, problems
         except FAILURES as error:
             raise UserError(*problems, root_cause(error)) from error

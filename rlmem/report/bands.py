@@ -1,14 +1,14 @@
 """Learning curves of several seeds as a mean with its interval."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlmem.reproduction.outcome import Curve
-from rlmem.stats import percentile_bounds
-from rlmem.stats.resampling import REPETITIONS, SEED
+from rlmem.stats import contrast
+from rlmem.stats.welch import ANY, Range
 
 Points = NDArray[np.float64]
 POINTS = 200
@@ -17,7 +17,7 @@ POINTS = 200
 
 @dataclass(frozen=True)
 class Line:
-    """The curve of a row in one panel: a mean over seeds with its pointwise 95 % bootstrap interval, all [points].
+    """The curve of a row in one panel: a mean over seeds with its pointwise 95 % t interval, all [points].
 
     index: the row's place among all rows, which gives it the same colour in every panel
     low, high: the bounds of the interval, NaN with one seed
@@ -45,16 +45,25 @@ class Panel:
 
 
 def panels(
-    curves: Sequence[Curve], rows: Sequence[str], columns: Sequence[str], what: str, smooth: int = 1
+    curves: Sequence[Curve],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    what: str,
+    smooth: int = 1,
+    ranges: Mapping[str, Range] | None = None,
 ) -> list[Panel]:
-    """One panel for each column that has curves. Every value becomes the mean of the last `smooth` points."""
+    """One panel for each column that has curves.
+
+    smooth: every value becomes the mean of as many last points
+    ranges: the values that are possible in a column, within which intervals stay; any, where it is not named
+    """
     said, made = f"{what}, mean of {smooth} points" if smooth > 1 else what, []
     for column in columns:
         lines = []
         for index, row in enumerate(rows):
             if own := [smoothed(c, smooth) for c in curves if (c.row, c.column) == (row, column)]:
                 counted, dots = apart(own)
-                lines.append(Line(row, index, *band(counted), counted, dots))
+                lines.append(Line(row, index, *band(counted, (ranges or {}).get(column, ANY)), counted, dots))
         if lines:
             made.append(Panel(column, said, lines))
     return made
@@ -80,8 +89,11 @@ def disjoint(curves: Sequence[Curve]) -> bool:
     return bool(curves) and max(curve.steps[0] for curve in curves) > min(curve.steps[-1] for curve in curves)
 
 
-def band(curves: Sequence[Curve]) -> tuple[Points, Points, Points, Points]:
-    """Steps, mean, low and high, each [points], over the range of all curves; interpolated where their steps differ."""
+def band(curves: Sequence[Curve], possible: Range = ANY) -> tuple[Points, Points, Points, Points]:
+    """Steps, mean, low and high, each [points], over the range of all curves; interpolated where their steps differ.
+
+    possible: the values that a curve can have, within which the interval stays
+    """
     nothing = np.empty(0)
     if not curves or disjoint(curves):
         return nothing, nothing, nothing, nothing
@@ -92,8 +104,5 @@ def band(curves: Sequence[Curve]) -> tuple[Points, Points, Points, Points]:
         begin, end = max(curve.steps[0] for curve in curves), min(curve.steps[-1] for curve in curves)
         steps = np.linspace(begin, end, POINTS if begin < end else 1)
         values = np.array([np.interp(steps, curve.steps, curve.values) for curve in curves])
-    mean, runs = values.mean(0), len(values)
-    if runs == 1:
-        return steps, mean, np.full_like(mean, np.nan), np.full_like(mean, np.nan)
-    drawn = np.random.default_rng(SEED).multinomial(runs, np.full(runs, 1 / runs), size=REPETITIONS)
-    return steps, mean, *percentile_bounds(drawn @ values / runs)
+    low, high = zip(*(contrast([(1, point)]).bounds(possible=possible) for point in values.T), strict=True)
+    return steps, values.mean(0), np.array(low), np.array(high)

@@ -8,10 +8,12 @@ from typing import Any
 
 from rlmem.record import rundir
 from rlmem.record.facts import played
-from rlmem.report.groups import ListedRun, settings_of
+from rlmem.report.groups import possible, settings_of
 from rlmem.report.labels import labels
+from rlmem.reproduction.ranges import of_key
 from rlmem.stats import Contrast, contrast, expert_normalised, reference_of
 from rlmem.stats.tables import Cell, Table, Value
+from rlmem.stats.welch import ANY, Range
 
 Scores = Mapping[str, Value]
 """What was measured -> its value, with the standard error of the mean (`std`) and the bounds where it is a mean."""
@@ -30,6 +32,7 @@ class Evaluated:
     scores: what came out
     overrides: what was replaced for the evaluation, as on the command line
     video: the path of the animation, if there is one
+    returns: the least and the greatest return that is possible
     """
 
     run: str
@@ -42,6 +45,7 @@ class Evaluated:
     scores: Scores
     overrides: str = ""
     video: str = ""
+    returns: Range = ANY
 
     @property
     def more(self) -> dict[str, str]:
@@ -50,7 +54,7 @@ class Evaluated:
 
     def flat(self) -> dict[str, Any]:
         """The line of the run in files, with raw numbers."""
-        apart = ("cell", "scores", "overrides", "video")
+        apart = ("cell", "scores", "overrides", "video", "returns")
         found: dict[str, Any] = {key: value for key, value in vars(self).items() if key not in apart} | self.more
         found["cell"] = " ".join(filter(None, self.cell))
         for name, value in self.scores.items():
@@ -65,22 +69,25 @@ def evaluated(rows: Sequence[Mapping[str, Any]], overrides: str = "") -> list[Ev
     described = []
     for row in rows:
         run_dir = Path(row["run"])
-        described.append(settings_of(ListedRun(run_dir, "", rundir.read(run_dir)[1]["overrides"])))
+        described.append(settings_of(run_dir, rundir.read(run_dir)[1]["overrides"]))
     places = labels([settings for settings, _ in described])[0]
     found = []
     for row, (settings, seed), cell in zip(rows, described, places, strict=True):
         memory, env = (settings.options.get(group, "") for group in ("memory", "env"))
-        counts = row["step"], row["episodes"], _scores(row, env)
-        found.append(Evaluated(row["run"], cell, seed, memory, env, *counts, overrides, row.get("video", "")))
+        returns = possible("return_mean", settings)
+        counts = row["step"], row["episodes"], _scores(row, env, returns)
+        more = overrides, row.get("video", ""), returns
+        found.append(Evaluated(row["run"], cell, seed, memory, env, *counts, *more))
     return found
 
 
-def _scores(row: Mapping[str, Any], env: str) -> Scores:
+def _scores(row: Mapping[str, Any], env: str, returns: Range) -> Scores:
     """What an evaluation measured, with the 95 % t interval over episodes; the greedy return also on a known scale."""
     found = {f"held-out {name}": Value(value) for name, value in row.get("held_out", {}).items()}
     for kind, result in played(row).items():
         mean, std, sem = (result[f"return_{name}"] for name in ("mean", "std", "sem"))
-        low, high = Contrast(mean, (std**2,), (row["episodes"],)).bounds() if row["episodes"] > 1 else (None, None)
+        spread = Contrast(mean, (std**2,), (row["episodes"],))
+        low, high = spread.bounds(possible=returns) if row["episodes"] > 1 else (None, None)
         found[f"{kind} return"] = Value(mean, sem, low, high)
     try:
         scale = reference_of(env)
@@ -141,7 +148,8 @@ def means(runs: Sequence[Evaluated]) -> list[Means]:
             known = [run.scores[name].mean for run in members if name in run.scores]
             values = [value for value in known if value is not None]
             mean = contrast([(1, values)])
-            low, high = mean.bounds()
+            earned = name in ("greedy return", "sampled return")
+            low, high = mean.bounds(possible=members[0].returns if earned else of_key(name.rpartition(" ")[2], ""))
             scores[name] = Value(mean.value, low=low, high=high, n=len(values))
         found.append(Means(cell, members, scores))
     return found

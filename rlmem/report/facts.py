@@ -16,9 +16,10 @@ from rlmem.reproduction.outcome import Curve, Outcome, Record
 from rlmem.reproduction.verdict import misprinted
 
 INTERVALS = (
-    "Intervals in tables are t intervals over seeds, Welch's where numbers are compared, at 95 % where nothing else is "
-    "said. Bands of curves are 95 % percentile bootstraps, which are too narrow from few seeds. Both speak of other "
-    "seeds on these tasks, not of other tasks. One seed has none."
+    "Intervals of means, in tables and as bands of curves, are t intervals over seeds, Welch's where numbers are "
+    "compared, at 95 % where nothing else is said; they end where no value is possible. Those of rankings, which are "
+    "of no means, are percentile bootstraps, too narrow from few seeds. All speak of other seeds on these tasks, not "
+    "of other tasks. One seed has none."
 )
 KEYS = {GREEDY: "greedy evaluation return", TRAINING: "training return"}
 """Key of a curve -> its description."""

@@ -13,12 +13,13 @@ from typing import Any
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError, brief, printable
 from rlmem.report.facts import facts_of
-from rlmem.report.groups import Section, of_runs, of_sweep
+from rlmem.report.groups import DIFFERS, Section, of_runs, of_sweep, rows_differ
 from rlmem.reproduction import catalog, registration
 from rlmem.reproduction.cells import cells
 from rlmem.reproduction.metrics import curve_key
 from rlmem.reproduction.outcome import Outcome, read_curves, read_results
 from rlmem.reproduction.peers import described
+from rlmem.reproduction.ranges import of_overrides
 from rlmem.reproduction.run import runner_of
 from rlmem.reproduction.runner import CELLS
 from rlmem.reproduction.spec import BUDGETS, Experiment
@@ -58,6 +59,7 @@ class Item(Section):
             "this budget": budget.note,
             "what came out": self.explained,
             **facts_of(self.records),
+            DIFFERS: self.differs,
             "runs": f"{self.done} done",
             **{f"beside, {row}": about for row, about in described(self.outcome).items()},
         }
@@ -180,7 +182,10 @@ def _item(outcome: Outcome, file: Path | None = None) -> Item:
     rows, columns = dict.fromkeys(cell.row for cell in planned if cell.row), dict.fromkeys(c.column for c in planned)
     axes, asked = ([*rows, *experiment.peers], list(columns)), sum(len(cell.seeds) for cell in planned)
     command = f"rlmem reproduce {shlex.quote(name + ('.yaml' if experiment.text else ''))} --budget {budget}"
-    return Item(name, label, key, outcome.ours, outcome.curves, axes, asked, command, outcome=outcome, file=file)
+    differs = rows_differ(outcome.ours) if experiment.is_trained else ""
+    shown = outcome.ours, outcome.curves, axes, asked, command
+    ranges = {cell.column: of_overrides(f"last {key}", cell.overrides) for cell in reversed(planned)} if key else {}
+    return Item(name, label, key, *shown, differs=differs, ranges=ranges, outcome=outcome, file=file)
 
 
 def _experiment(name: str, kept: Path) -> Experiment:

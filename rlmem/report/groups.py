@@ -1,6 +1,7 @@
 """Groups of runs that belong to no experiment; rows and columns are named by what varies among them."""
 
 import json
+import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,18 +15,22 @@ from rlmem.config.messages import to_text
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord, finished
 from rlmem.report.facts import PLACE, facts_of, sentences, unreadable, unseen
-from rlmem.report.labels import COLUMN, Settings, labels
+from rlmem.report.labels import COLUMN, Settings, between_rows, labels
 from rlmem.report.twins import twins
 from rlmem.reproduction import metrics
 from rlmem.reproduction.outcome import Curve, Record
+from rlmem.reproduction.ranges import of_key
 from rlmem.stats import contrast
 from rlmem.stats.tables import Cell, Table, Value
 from rlmem.stats.twins import Compared, table
+from rlmem.stats.welch import ANY, Range
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.status import RETURNS
 
 APART = ("seed", "run_dir", "on_exists", "threads", "device", "logger", "callbacks")
 """Keys that do not distinguish experiments."""
+DIFFERS = "differs between rows"
+"""The name of that fact."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,8 @@ class Section:
     asked: the number of runs that belong here, whether they have begun or not
     command: the command that makes these runs, if it is a single one
     half: directories that lack config.yaml or run.json, and are not shown
+    differs: the keys in which rows differ, but for those of the memory
+    ranges: column -> the values that its curves can have at all
     """
 
     name: str
@@ -49,6 +56,8 @@ class Section:
     asked: int
     command: str | None = None
     half: Sequence[Path] = ()
+    differs: str = ""
+    ranges: Mapping[str, Range] = field(default_factory=dict)
 
     @property
     def done(self) -> str:
@@ -87,7 +96,8 @@ class Group(Section):
         return sentences(said)
 
     def facts(self) -> dict[str, str]:
-        return facts_of(self.records) | {f"set in {who}": keys for who, keys in self.alike.items()}
+        alike = {f"set in {who}": keys for who, keys in self.alike.items()}
+        return facts_of(self.records) | {DIFFERS: self.differs} | alike
 
     def tables(self) -> list[Table]:
         """The means over seeds with their intervals, a line per row and column with finished runs; what twins tell."""
@@ -97,7 +107,8 @@ class Group(Section):
         lines: list[list[Cell]] = []
         for row, column in dict.fromkeys((record.row, record.column) for record in self.records):
             runs = [r.metrics for r in self.records if (r.row, r.column) == (row, column) and self.metric in r.metrics]
-            means = [_mean([run[name] for run in runs if name in run]) for name in names]
+            possible = self.ranges.get(column, ANY)
+            means = [_mean([run[name] for run in runs if name in run], possible) for name in names]
             lines.append([row, *([column] if several else []), *means[:1], len(runs), *means[1:]])
         head = [f"{metrics.in_words(name)} [95 % CI]" if name == self.metric else name for name in names]
         columns = ["row", *(["column"] if several else []), *head[:1], "runs", *head[1:]]
@@ -110,9 +121,9 @@ def _metric(key: str) -> str:
     return "final_eval" if key == metrics.GREEDY else f"last {key or None}"
 
 
-def _mean(runs: Sequence[float]) -> Value:
+def _mean(runs: Sequence[float], possible: Range) -> Value:
     mean = contrast([(1, runs)])
-    low, high = mean.bounds()
+    low, high = mean.bounds(possible=possible)
     return Value(mean.value if runs else None, low=low, high=high, n=len(runs))
 
 
@@ -156,7 +167,7 @@ def of_runs(run_dirs: Sequence[Path], half: Sequence[Path]) -> Group:
 
 def group(name: str, runs: Sequence[ListedRun], command: str | None, half: Sequence[Path] = ()) -> Group:
     """The group of runs, with rows and columns named by what varies among them."""
-    described = [settings_of(run) for run in runs]
+    described = [settings_of(run.run_dir, run.overrides) for run in runs]
     places, alike = labels([settings for settings, _ in described])
     found = [RunRecord(run.run_dir) for run in runs]
     keys = {key for run in found for row in run.rows for key in row}
@@ -172,7 +183,23 @@ def group(name: str, runs: Sequence[ListedRun], command: str | None, half: Seque
     curves = of_metric(records, key) if key else []
     axes = list(dict.fromkeys(row for row, _ in places)), list(dict.fromkeys(column for _, column in places))
     compared = twins([settings for settings, _ in described], records, _metric(key))
-    return Group(name, name, key, records, curves, axes, len(records), command, half, alike, compared)
+    differs = between_rows([settings for settings, _ in described], places)
+    ranges = {column: possible(key, own) for (own, _), (_, column) in zip(described, places, strict=True)}
+    shown = records, curves, axes, len(records), command, half, differs, ranges
+    return Group(name, name, key, *shown, alike, compared)
+
+
+def possible(key: str, run: Settings) -> Range:
+    """The values that a key of metrics.jsonl can have in a run."""
+    return of_key(key, run.options.get(COLUMN, ""), run.options.get("wrapper", "[]"))
+
+
+def rows_differ(records: Sequence[Record]) -> str:
+    """The keys in which the rows of an experiment differ, but for those of the memory, read from a run of each cell."""
+    one = {(record.row, record.column): record for record in records}
+    lines = [re.split(r" (?=[\w.+]+=)", record.overrides) for record in one.values()]
+    settings = [settings_of(record.run_dir, own)[0] for record, own in zip(one.values(), lines, strict=True)]
+    return between_rows(settings, list(one))
 
 
 def of_metric(records: Sequence[Record], key: str) -> list[Curve]:
@@ -181,15 +208,15 @@ def of_metric(records: Sequence[Record], key: str) -> list[Curve]:
     return [Curve(run.row, run.column, run.seed, steps, values) for run, steps, values in found if steps]
 
 
-def settings_of(run: ListedRun) -> tuple[Settings, int]:
-    """The settings that distinguish a run, and its seed."""
-    given = {key: _as_kept(value) for key, _, value in (line.lstrip("+").partition("=") for line in run.overrides)}
+def settings_of(run_dir: Path | None, overrides: Sequence[str]) -> tuple[Settings, int]:
+    """The settings that distinguish a run, and its seed; those of its overrides alone where it has no directory yet."""
+    given = {key: _as_kept(value) for key, _, value in (line.lstrip("+").partition("=") for line in overrides)}
     defaults = default_choices()
     try:
-        config, about = _read(run.run_dir)
-        values, choices = dict(_flat(config)), about["choices"]
-    except rundir.NoRun:  # a job that has not begun
-        values = dict(given)
+        config, about = _read(run_dir)
+        values, choices, whole = dict(_flat(config)), about["choices"], True
+    except rundir.NoRun:  # a job that has not begun, or numbers alone
+        values, whole = dict(given), False
         choices = {group: given.get(group, option) for group, option in defaults.items()}
     seed = values.get("seed", "0")
     options = {g: to_text(choices[g]) for g in [*defaults, *choices] if g in choices and g not in APART}
@@ -197,11 +224,13 @@ def settings_of(run: ListedRun) -> tuple[Settings, int]:
         options[COLUMN] = values.pop("env.id", options[COLUMN])  # the id says more than `gym`
     kept = {key: value for key, value in values.items() if key.partition(".")[0] not in APART and key not in choices}
     asked = [key for key in given if key not in choices]
-    return Settings(options, kept, asked), int(seed) if seed.isdecimal() else 0
+    return Settings(options, kept, asked, whole), int(seed) if seed.isdecimal() else 0
 
 
-def _read(run_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def _read(run_dir: Path | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """The content of config.yaml and run.json. Raises NoRun if they are missing or malformed."""
+    if run_dir is None:
+        raise rundir.NoRun("the run lies elsewhere")
     config, about = rundir.read(run_dir)
     texts = all(isinstance(about.get(name), str | None) for name in ("rlmem", "git"))
     if not (texts and isinstance(config.get("total_steps", 0), int)):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 COLUMN = "env"
 """The group whose options name the columns, if they vary."""
+MEMORY = "memory"
 BUDGET = "total_steps"
 """The key that is named whenever it varies, even if nobody set it."""
 
@@ -20,11 +21,13 @@ class Settings:
     options: group -> option
     values: other key -> value as typed, without keys that affect no result
     asked: the keys that were set on the command line; one may contain others
+    whole: whether these are all settings, and not those of the command line alone
     """
 
     options: Mapping[str, str]
     values: Mapping[str, str]
     asked: Sequence[str]
+    whole: bool = True
 
     def asks(self, key: str) -> bool:
         return any(key == own or key.startswith(f"{own}.") for own in self.asked)
@@ -62,6 +65,27 @@ def labels(runs: Sequence[Settings]) -> tuple[list[tuple[str, str]], dict[str, s
         name = short if short and taken[short] == 1 else long
         places.append((name or run.options.get("memory", ""), run.options.get(COLUMN, "") if COLUMN in varying else ""))
     return places, _alike(runs, [key for key in every if key not in keys]) if len(runs) > 1 else {}
+
+
+def between_rows(runs: Sequence[Settings], places: Sequence[tuple[str, str]]) -> str:
+    """The keys in which rows differ within any column, but for those of the memory.
+
+    A group stands for its keys where its options differ. The text is empty for a single row, and where nothing is found
+    among the settings of the command line, since defaults may differ.
+    """
+    whole = any(run.whole for run in runs)
+    columns: dict[str, list[Settings]] = defaultdict(list)
+    for run, (_, column) in zip(runs, places, strict=True):
+        if run.whole == whole:
+            columns[column].append(run)
+    differ = lambda of: any(len(set(map(of, column))) > 1 for column in columns.values())  # noqa: E731
+    options = dict.fromkeys(group for run in runs for group in run.options)
+    groups = [group for group in options if differ(lambda run, group=group: run.options.get(group))]
+    keys = dict.fromkeys(key for run in runs for key in run.values if key.partition(".")[0] not in (MEMORY, *groups))
+    found = [group for group in groups if group != MEMORY]
+    found += [key for key in keys if differ(lambda run, key=key: run.values.get(key))]
+    several = len({row for row, _ in places}) > 1
+    return (", ".join(found) or "nothing but the memory" * whole) if several else ""
 
 
 def _differs(key: str, runs: Sequence[Settings]) -> bool:

@@ -15,7 +15,7 @@ from rlmem.report.bands import panels
 from rlmem.report.draw import save, together
 from rlmem.report.facts import INTERVALS, departures, facts_of, key_in_words
 from rlmem.report.find import Item, published
-from rlmem.report.groups import Section
+from rlmem.report.groups import DIFFERS, Section
 from rlmem.reproduction import catalog
 from rlmem.reproduction.peers import described
 from rlmem.reproduction.tables import provenance_problem
@@ -42,7 +42,7 @@ def markdown(sections: Sequence[Section], path: Path) -> str:
 
 def curves(item: Item) -> Figure:
     """The learning curves of an item, with all columns side by side."""
-    return together(panels(item.curves, *item.axes, key_in_words(item.key)))
+    return together(panels(item.curves, *item.axes, key_in_words(item.key), ranges=item.ranges))
 
 
 def picture(item: Item) -> Path:
@@ -123,9 +123,9 @@ def _item(item: Item, folder: Path) -> Iterator[str]:
         yield table.markdown()
     for caption, path in outcome.pictures.items():
         yield _shown(f"{outcome.name}: {caption}", path, folder)
-    known = facts_of(item.records) | {"runs": f"{item.done} done"}
+    known = facts_of(item.records) | {DIFFERS: item.differs, "runs": f"{item.done} done"}
     known |= {f"beside, {row}": about for row, about in described(outcome).items()}
-    yield "\n".join(f"- {name}: {text}" for name, text in known.items())
+    yield "\n".join(f"- {name}: {text}" for name, text in known.items() if text)
     yield f"```sh\n{item.command}\n```"
 
 

@@ -69,7 +69,7 @@ def legend(section: Section) -> list[tuple[int, str]]:
 def drawings(section: Section, prefix: str) -> Iterator[Markup]:
     """An SVG for each column. The names of its elements begin with `prefix`, which is unique to the section."""
     what = key_in_words(section.key)
-    for k, panel in enumerate(panels(section.curves, *section.axes, what)):
+    for k, panel in enumerate(panels(section.curves, *section.axes, what, ranges=section.ranges)):
         where = f" on {panel.title}" if panel.title else ""
         title = f"{what}{where} over environment steps: {', '.join(line.name for line in panel.lines)}"
         yield Markup(inline(panel, f"{prefix}-c{k}", title))

@@ -29,8 +29,9 @@ def shown(
     for section in sections:
         key = section.key if metric is None else metric
         curves = section.curves if key == section.key else of_metric(section.records, key)
+        ranges = section.ranges if key == section.key else {}
         wanted = [column for column in section.axes[1] if not columns or column in columns]
-        for panel in panels(curves, rows, wanted, key_in_words(key), smooth):
+        for panel in panels(curves, rows, wanted, key_in_words(key), smooth, ranges):
             parts = [section.label if len(sections) > 1 or not panel.title else "", panel.title]
             made.append(replace(panel, title=": ".join(filter(None, parts))))
         runs = [run for run in section.records if not columns or run.column in columns]

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlmem.stats import Contrast, contrast, runs_to_decide
+from rlmem.stats.welch import ANY, Range
 
 Scores = Mapping[tuple[str, str], NDArray[np.float64]]
 """(row, column) -> the metric of the runs that have ended, [seed]."""
@@ -190,6 +191,7 @@ def check(
     peers: Sequence[str] = (),
     exact: bool = False,
     other: Callable[[str], Scores] = lambda metric: {},
+    possible: Callable[[Sequence[str]], Range] = lambda columns: ANY,
 ) -> list[Finding]:
     """The findings of a table: of each expectation one for every column that it names, or one for the mean over all
     columns; and if it says `all`, these for every row.
@@ -199,12 +201,13 @@ def check(
     higher: whether more is better
     exact: whether every run gives the same number, so that one is enough
     other: gives the scores of another metric, of which more is better
+    possible: gives the values that the mean of some columns can have
     """
     asked = [q for expectation in expectations for q in _questions(expectation, rows, columns, peers)]
     return [
-        _answer(question, other(metric), True, exact, len(asked))
+        _answer(question, other(metric), True, exact, len(asked), lambda columns: ANY)
         if (metric := question.expectation.metric)
-        else _answer(question, scores, higher, exact, len(asked))
+        else _answer(question, scores, higher, exact, len(asked), possible)
         for question in asked
     ]
 
@@ -219,7 +222,14 @@ def _questions(
         yield Question(expectation, left, of if known else [], where)
 
 
-def _answer(question: Question, scores: Scores, higher: bool, exact: bool, among: int) -> Finding:
+def _answer(
+    question: Question,
+    scores: Scores,
+    higher: bool,
+    exact: bool,
+    among: int,
+    possible: Callable[[Sequence[str]], Range],
+) -> Finding:
     """The finding, one of `among` in its table.
 
     A claim is all its expectations together. So each is supported at its own level, while the chance that any of those
@@ -231,14 +241,17 @@ def _answer(question: Question, scores: Scores, higher: bool, exact: bool, among
     text = text.replace(ALL, left) if expectation.left == ALL else text
     finding = Finding(text, where, sign, clause=expectation.clause)
     ours = side_of(scores, left, columns, exact)
-    theirs = side_of(scores, expectation.right, [expectation.at] if expectation.at else columns, exact)
+    beside = [expectation.at] if expectation.at else columns
+    theirs = side_of(scores, expectation.right, beside, exact)
     if not columns or ours is None or theirs is None:
         return finding
     level = LEVELS[sign]
     against = 1 - (1 - level) / among
     margins = list(_margins(expectation, ours, theirs, higher))
     difference = combined((1, ours), (-1, theirs))
-    low, high = difference.bounds(level)
+    (least, most), of = possible(columns), expectation.right
+    right = possible(beside) if isinstance(of, str) else (of, of)
+    low, high = difference.bounds(level, (least - right[1], most - right[0]))
     finding = replace(finding, left=combined((1, ours)).value, right=combined((1, theirs)).value)
     finding = replace(finding, difference=difference.value, low=low, high=high)
     if all(margin.bounds(level)[0] > 0 for margin in margins):

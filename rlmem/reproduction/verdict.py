@@ -11,9 +11,11 @@ from rlmem.reproduction.cells import cells
 from rlmem.reproduction.expect import Finding, Scores, State, check, combined, side_of
 from rlmem.reproduction.outcome import Outcome
 from rlmem.reproduction.published import Printed, load, misprints
+from rlmem.reproduction.ranges import mean_range, of_overrides
 from rlmem.reproduction.registration import change
 from rlmem.reproduction.spec import Experiment
 from rlmem.stats import contrast
+from rlmem.stats.welch import Range
 
 Word = Literal["supported", "contradicted", "undecided", "matches", "not tested here", "not run"]
 Likeness = Literal["matches", "differs", "undecided", "not tested"]
@@ -32,7 +34,8 @@ class Compared:
     """A cell beside the published number.
 
     seeds: the number of our runs
-    mean: our mean over seeds, with `low` and `high`, the bounds of its 95 % t interval
+    mean: our mean over seeds, with `low` and `high`, the bounds of its 95 % t interval within
+        the values that are possible
     published, published_std: the printed number and its spread
     difference: our mean minus the printed one
     verdict: whether our number is like the printed one, see `_likeness`; None if nothing is published, or if the budget
@@ -96,10 +99,18 @@ def _judged(outcome: Outcome) -> Verdict:
         places += [(row, MEAN, columns) for row in rows if sum(cell.row == row for cell in planned) == len(columns)]
     places += [(row, column, [column]) for row in peers for column in columns if (row, column) in scores]
     printed = _printed(experiment, columns)
-    compared = [_compare(outcome, scores, place, printed.get(place[:2])) for place in places]
+    ranges = {cell.column: of_overrides(experiment.metric, cell.overrides) for cell in reversed(planned)}
+    possible = lambda columns: mean_range([ranges[column] for column in columns])  # noqa: E731
+    compared = [_compare(outcome, scores, place, printed.get(place[:2]), possible(place[2])) for place in places]
     exact, higher = experiment.is_exact, experiment.higher
     expected = experiment.expectations if outcome.budget != "smoke" else ()
-    how: dict[str, Any] = {"higher": higher, "peers": peers, "exact": exact, "other": outcome.scores}
+    how: dict[str, Any] = {
+        "higher": higher,
+        "peers": peers,
+        "exact": exact,
+        "other": outcome.scores,
+        "possible": possible,
+    }
     findings = check(expected, scores, rows, columns, **how)
     wanted = {(cell.row, cell.column, seed) for cell in planned for seed in cell.seeds}
     if lacking := len(wanted - {(r.row, r.column, r.seed) for r in outcome.records if outcome.counts(r)}):
@@ -175,12 +186,12 @@ def _printed(experiment: Experiment, columns: Sequence[str]) -> dict[tuple[str, 
     }
 
 
-def _compare(outcome: Outcome, scores: Scores, place: TablePlace, printed: Printed | None) -> Compared:
+def _compare(outcome: Outcome, scores: Scores, place: TablePlace, printed: Printed | None, possible: Range) -> Compared:
     row, column, columns = place
     scale, runs = outcome.experiment.scale, min((len(scores.get((row, one), ())) for one in columns), default=0)
     side = side_of(scores, row, columns)
     mean = combined((scale, side)) if side else contrast([], np.nan)
-    low, high = mean.bounds()
+    low, high = mean.bounds(possible=(scale * possible[0], scale * possible[1]))
     if printed is None:
         return Compared(row, column, runs, mean.value, low, high)
     word = _likeness(scores, [(place, printed)], scale) if outcome.budget == "paper" else None

@@ -75,9 +75,9 @@ def _wrappers(config: Config) -> str:
 
 
 def _fitted(config: Config) -> str | None:
-    """The defaults that other choices have changed; None: there are none."""
-    known = dict(leaf_paths(config.values)) | config.choices
-    fitted = " ".join(f"{path}={to_text(known[path])}" for path, why in config.ruled.items() if why != SEVERAL_PARTS)
+    """The defaults that follow from the algorithm, the task and the budget; None: there are none."""
+    known = dict(leaf_paths(config.values))
+    fitted = " ".join(f"{path}={to_text(known[path])}" for path in config.ruled if path in known)
     found = [f"{fitted} (`rlmem config` says why)"] if fitted else []
     if SEVERAL_PARTS in config.ruled.values():
         found.append(f"encoder=dict ({SEVERAL_PARTS})")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import fsum, isfinite, nan
+from math import fsum, inf, isfinite, nan
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +13,9 @@ from rlmem.stats.resampling import LEVEL
 POWER = 0.8
 ROUNDING = 1e-12
 """The share of the terms of a sum below which it is their rounding."""
+Range = tuple[float, float]
+ANY: Range = (-inf, inf)
+"""The range of what may have any value."""
 MOST = 1000
 """The greatest number of runs that `runs_to_decide` gives."""
 
@@ -37,8 +40,11 @@ class Contrast:
         """The standard error of the estimate; NaN if a sample has a single run."""
         return sum(variance / n for variance, n in zip(self.variances, self.runs, strict=True) if n) ** 0.5
 
-    def bounds(self, level: float = LEVEL) -> tuple[float, float]:
-        """The bounds of the t interval; NaN if there are none, and equal to the value where no sample varies."""
+    def bounds(self, level: float = LEVEL, possible: Range = ANY) -> tuple[float, float]:
+        """The bounds of the t interval; NaN if there are none, and equal to the value where no sample varies.
+
+        possible: the values that the estimate can have, within which the interval stays
+        """
         if not isfinite(self.value + sum(self.variances)):
             return nan, nan
         parts = [variance / n for variance, n in zip(self.variances, self.runs, strict=True)]
@@ -47,7 +53,7 @@ class Contrast:
             return self.value, self.value
         freedom = 1 / sum((part / v) ** 2 / (n - 1) for part, n in zip(parts, self.runs, strict=True))
         half = float(stdtrit(freedom, (1 + level) / 2)) * v**0.5
-        return self.value - half, self.value + half
+        return within(self.value, self.value - half, self.value + half, possible)
 
     def power(self, runs: int, level: float) -> float:
         """The chance that the interval of so many runs of each sample lies above zero, if all is as it was seen."""
@@ -56,6 +62,11 @@ class Contrast:
             return float(self.value > 0)
         freedom = (runs - 1) * (v * runs) ** 2 / sum(variance**2 for variance in self.variances)
         return 1 - float(nctdtr(freedom, self.value / v**0.5, stdtrit(freedom, (1 + level) / 2)))
+
+
+def within(value: float, low: float, high: float, possible: Range) -> tuple[float, float]:
+    """The bounds of an interval around a value, within what is possible."""
+    return max(low, min(possible[0], value)), min(high, max(possible[1], value))
 
 
 def contrast(samples: Iterable[tuple[float, ArrayLike]], constant: float = 0.0) -> Contrast:

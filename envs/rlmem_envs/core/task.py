@@ -70,6 +70,8 @@ class Task(VectorEnv):
     """What an agent needs for this task, in a few words."""
     source: ClassVar[str] = ""
     """Paper and code that the rules come from."""
+    returns: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
+    """The least and the greatest return that an episode can have with any parameters; infinite where they decide it."""
     levels: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Named parameters."""
     known: ClassVar[Mapping[str, Scores]] = {}

@@ -39,6 +39,7 @@ class TwoStepCue(OpenLoopEnv):
 
     tests = "one symbol kept for `delay` steps; nothing else"
     source = "of this project"
+    returns = (-np.inf, 1.0)
     levels = {
         "two_cues": {"num_cues": 2},
         "four_cues": {"num_cues": 4},

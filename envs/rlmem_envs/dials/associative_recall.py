@@ -41,6 +41,7 @@ share of steps taken |
 
     tests = "binding values to keys, and replacing some without the others"
     source = "of this project, after associative recall of Graves et al. (2014) and of Arora et al. (2023)"
+    returns = (0.0, 1.0)
     levels = {
         "four": {"items": 4, "delay": 0, "rewrites": 0, "values": 4},
         "interference": {"items": 4, "delay": 0, "rewrites": 16, "values": 4},

@@ -39,6 +39,7 @@ class Copy(Dialled):
 
     tests = "holding a list in order: how much, how long, and replacing it"
     source = "of this project, after the copying problem of Arjovsky et al. 2016 (arXiv:1511.06464)"
+    returns = (0.0, 1.0)
     levels = {
         "short": {"items": 4, "delay": 4, "rewrites": 0, "symbols": 4},
         "long": {"items": 4, "delay": 64, "rewrites": 0, "symbols": 4},

@@ -38,6 +38,7 @@ which they come, those of kind 0 first; the rest of the slots shows nothing |
 
     tests = "adding up, of several kinds at once, and starting over"
     source = "of this project, after counter languages (Gers and Schmidhuber 2001)"
+    returns = (0.0, 1.0)
     levels = {
         "one": {"items": 1, "delay": 8, "rewrites": 0, "most": 4},
         "four": {"items": 4, "delay": 8, "rewrites": 0, "most": 4},

@@ -38,6 +38,7 @@ class NBack(Dialled):
 
     tests = "a window of letters that moves on, through distractors"
     source = "of this project, after the n-back task of Kirchner (1958)"
+    returns = (0.0, 1.0)
     levels = {
         "two": {"items": 2, "delay": 0, "rewrites": 29, "symbols": 4},
         "distracted": {"items": 2, "delay": 7, "rewrites": 29, "symbols": 4},

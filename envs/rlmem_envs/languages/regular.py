@@ -48,6 +48,7 @@ with answer=every also L / n, on which rewards depend |
 
     tests = "state tracking: every letter may change the answer"
     source = "Lu et al. 2024 (arXiv:2405.17358)"
+    returns = (-1.0, 1.0)
     levels = {
         f"{language}_{n}": {"language": language, "n": n}
         for language in ("even_pairs", "parity", "sym5")

@@ -40,6 +40,7 @@ share of steps taken |
 
     tests = "recall of the whole episode in reverse order"
     source = "POPGym (Morad et al. 2023, arXiv:2303.01859)"
+    returns = (-1.0, 1.0)
     levels = {"easy": {"num_decks": 1}, "medium": {"num_decks": 2}, "hard": {"num_decks": 3}}
     keys = cards.SUIT_KEYS
 

@@ -44,6 +44,7 @@ class Battleship(BatchedEnv):
 
     tests = "memory of one's own shots and what they hit"
     source = "POPGym (Morad et al. 2023, arXiv:2303.01859)"
+    returns = (-np.inf, 1.0)
     levels = {
         "easy": {"board_size": 8, "ship_sizes": SHIPS},
         "medium": {"board_size": 10, "ship_sizes": SHIPS},

@@ -41,6 +41,7 @@ turn; the cards that are up for good; the share of steps taken |
 
     tests = "remembering what lies where"
     source = "POPGym (Morad et al. 2023, arXiv:2303.01859)"
+    returns = (-np.inf, 1.0)
     levels = {
         "easy": {"num_decks": 1, "deck_type": "colors"},
         "medium": {"num_decks": 2, "deck_type": "colors"},

@@ -37,6 +37,7 @@ class CountRecall(OpenLoopEnv):
 
     tests = "counting several kinds of input"
     source = "POPGym (Morad et al. 2023, arXiv:2303.01859)"
+    returns = (-1.0, 1.0)
     levels = {
         "easy": {"num_decks": 1, "deck_type": "colors"},
         "medium": {"num_decks": 2, "deck_type": "suits"},

@@ -38,6 +38,7 @@ class HigherLower(OpenLoopEnv):
 
     tests = "counting all ranks to know what is left"
     source = "POPGym (Morad et al. 2023, arXiv:2303.01859)"
+    returns = (-1.0, 1.0)
     levels = {"easy": {"num_decks": 1}, "medium": {"num_decks": 2}, "hard": {"num_decks": 3}}
     # memoryless: of n - 1 other cards |12 - 2r| * n/13 more lie on one side of rank r; oracle: the mean difference of
     # both sides among the remaining cards, by the hypergeometric distribution

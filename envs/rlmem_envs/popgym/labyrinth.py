@@ -38,6 +38,7 @@ class Labyrinth(BatchedEnv):
 
     tests = "exploration; following a wall does well without memory"
     source = "POPGym (Morad et al. 2023, arXiv:2303.01859)"
+    returns = (-np.inf, 1.0)
     levels = {
         level: {"maze_dims": (dim, dim), "episode_length": 1024}
         for level, dim in {"easy": 10, "medium": 14, "hard": 18}.items()

@@ -60,6 +60,7 @@ class MineSweeper(BatchedEnv):
 
     tests = "memory of the cells seen, and inference from their counts"
     source = "POPGym (Morad et al. 2023, arXiv:2303.01859)"
+    returns = (-np.inf, 1.0)
     levels = {name: {"difficulty": name} for name in SIZES}
     known = {  # random: exact, from the chances of k cells seen after t steps; memoryless: 2,000,000 episodes
         "easy": Scores(random=-0.2311, memoryless=-0.1864, oracle=1.0),

@@ -33,6 +33,7 @@ luck[t] is below that; all uniform on [0, 1) |
 
     tests = "remembering which actions paid, and when to stop exploring"
     source = "POPGym (Morad et al. 2023, arXiv:2303.01859)"
+    returns = (-1.0, 1.0)
     task_facts = ("bandits",)
     levels = {
         "easy": {"num_bandits": 10, "episode_length": 200},

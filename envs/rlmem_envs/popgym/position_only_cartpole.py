@@ -28,6 +28,7 @@ class PositionOnlyCartPole(CartPoleBase):
 
     tests = "control: estimating velocities from positions"
     source = "POPGym (Morad et al. 2023, arXiv:2303.01859)"
+    returns = (0.0, 1.0)
     levels = {
         "easy": {"max_episode_length": 200},
         "medium": {"max_episode_length": 400},

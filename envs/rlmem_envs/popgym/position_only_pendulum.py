@@ -34,6 +34,7 @@ class PositionOnlyPendulum(PendulumBase):
 
     tests = "control: estimating a velocity from positions"
     source = "POPGym (Morad et al. 2023, arXiv:2303.01859)"
+    returns = (-1.0, 1.0)
     levels = {
         "easy": {"max_episode_length": 200},
         "medium": {"max_episode_length": 150},

@@ -34,6 +34,7 @@ class RepeatFirst(OpenLoopEnv):
 
     tests = "keeping one input for the whole episode"
     source = "POPGym (Morad et al. 2023, arXiv:2303.01859)"
+    returns = (-1.0, 1.0)
     levels = {"easy": {"num_decks": 1}, "medium": {"num_decks": 8}, "hard": {"num_decks": 16}}
     keys = cards.SUIT_KEYS
 

@@ -35,6 +35,7 @@ class RepeatPrevious(OpenLoopEnv):
 
     tests = "recall of the input k - 1 steps back"
     source = "POPGym (Morad et al. 2023, arXiv:2303.01859)"
+    returns = (-1.0, 1.0)
     levels = {
         "easy": {"num_decks": 1, "k": 4},
         "medium": {"num_decks": 2, "k": 32},

@@ -34,6 +34,7 @@ class VelocityOnlyCartPole(CartPoleBase):
 
     tests = "control: estimating positions from velocities"
     source = "POPGym (Morad et al. 2023, arXiv:2303.01859)"
+    returns = (0.0, 1.0)
     levels = {
         "easy": {"max_episode_length": 200, "first_observation": "position"},
         "medium": {"max_episode_length": 400, "first_observation": "position"},

@@ -9,11 +9,14 @@ from typing import Any
 from rlmem.api.runs import Run
 from rlmem.api.trained import TrainedAgent
 from rlmem.config.foreign import REACHING
-from rlmem.config.messages import shell
+from rlmem.config.messages import shell, to_text
+from rlmem.config.schema import WRAPPER
 from rlmem.errors import UserError
 from rlmem.record import rundir
 from rlmem.record.rundir import write_atomically
+from rlmem.reproduction.ranges import of_key
 from rlmem.stats import Contrast
+from rlmem.stats.welch import Range
 from rlmem.system.strictjson import dumps
 
 LOCAL = ("run_dir", "init_from", "logger", "callbacks")
@@ -64,11 +67,13 @@ def facts_of(run: Run, step: int, evaluation: Mapping[str, Any], license: str | 
     evaluation: the row of eval.jsonl
     """
     config, about = rundir.read(run.path)
+    possible = of_key("return_mean", str(about["choices"]["env"]), to_text(list(config.get(WRAPPER, ()))))
+    kinds = ("greedy", "sampled")
     return {
         "step": step,
         "license": license,
         "evaluation": {key: value for key, value in evaluation.items() if key != "run"},
-        "returns": {kind: interval(evaluation[kind], evaluation["episodes"]) for kind in ("greedy", "sampled")},
+        "returns": {kind: interval(evaluation[kind], evaluation["episodes"], possible) for kind in kinds},
         "run": {key: about.get(key) for key in ("rlmem", "git", "machine", "started", "choices")},
         "command": shell("rlmem", "train", *shared_overrides(about)),
         "config": {key: value for key, value in config.items() if key not in LOCAL},
@@ -96,10 +101,13 @@ def evaluated(run: Run, agent: TrainedAgent, which: int | str | None, episodes: 
     return row
 
 
-def interval(result: Mapping[str, Any], episodes: int) -> dict[str, float]:
-    """The mean return of an evaluation with its t interval over the episodes; of one episode, there is none (NaN)."""
+def interval(result: Mapping[str, Any], episodes: int, possible: Range) -> dict[str, float]:
+    """The mean return of an evaluation with its t interval over the episodes; of one episode, there is none (NaN).
+
+    possible: the returns that an episode can have, within which the interval stays
+    """
     mean, variance = result["return_mean"], result["return_sem"] ** 2 * episodes
-    low, high = Contrast(mean, (variance if episodes > 1 else math.nan,), (episodes,)).bounds()
+    low, high = Contrast(mean, (variance if episodes > 1 else math.nan,), (episodes,)).bounds(possible=possible)
     return {"mean": mean, "low": low, "high": high, "episodes": episodes}
 
 
