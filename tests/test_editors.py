@@ -10,7 +10,8 @@ from rlmem.commands.cli import main
 from rlmem.config.editors import GROUPS, WHOLE, name_of, schema
 from rlmem.config.paths import conf_dir
 
-FILES = sorted(file for file in conf_dir().rglob("*.yaml") if file.parent.name not in ("launcher", "logger", "wrapper"))
+OTHERS = ("launcher", "logger", "wrapper", "_tasks")  # _tasks/rules.yaml is no configuration
+FILES = sorted(file for file in conf_dir().rglob("*.yaml") if file.parent.name not in OTHERS)
 GRU, FFM, GYM = "_target_: rlmem.memory.gru.GRU", "_target_: rlmem.memory.ffm.FFM", "_target_: rlmem_envs.vector.make"
 
 

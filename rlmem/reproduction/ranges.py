@@ -12,7 +12,7 @@ from rlmem.errors import UserError
 from rlmem.reproduction.metrics import made_of
 from rlmem.stats.welch import ANY, Range
 
-SHARES = ("success_rate", "accuracy")
+SHARES = ("success_rate", "accuracy", "accuracy_smoothed")
 """The last words of keys of metrics.jsonl that hold shares."""
 
 

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing import parent_process
 from time import monotonic
 from typing import Any, Protocol
 
@@ -49,7 +50,7 @@ class Requests:
     """
 
     def __init__(self, of_command: bool = False) -> None:
-        self.of_command = of_command
+        self.of_command, self.process = of_command, os.getpid()
         self.first: Stopped | None = None
         self.last = 0.0
         self.loop: Stoppable | None = None
@@ -57,7 +58,16 @@ class Requests:
         self.code: int | None = None
 
     def handle(self, signum: int, frame: Any) -> None:
-        """The handler, which interrupts whatever runs: it raises nothing but `Stopped`."""
+        """The handler, which interrupts whatever runs: it raises nothing but `Stopped`.
+
+        A terminal sends Ctrl-C to the processes that this one has forked, too, such as those of AsyncVectorEnv. They
+        serve until the run, which has the same signal, ends them.
+        """
+        if os.getpid() != self.process and parent_process() is not None:
+            if signum == signal.SIGTERM:  # by which Python ends them when it exits
+                signal.signal(signum, signal.SIG_DFL)
+                os.kill(os.getpid(), signum)
+            return
         first, now = self.first is None, monotonic()
         if not first and now <= self.last + SAME:
             return
