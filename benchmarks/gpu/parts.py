@@ -7,20 +7,28 @@ CPU if there is no GPU, to show that the part works.
 """
 
 import argparse
+import cProfile
 import json
+import os
+import pstats
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 from xml.etree import ElementTree
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.bench.loop import training_loop
 from rlmem.bench.memory import MemoryBench
@@ -31,7 +39,12 @@ from rlmem.bench.timing import Stopwatch, wait
 from rlmem.bench.update import UpdateBench
 from rlmem.config.catalog import catalog
 from rlmem.errors import one_line
+from rlmem.loops.base import Loop
+from rlmem.memory.gru import GRU
+from rlmem.memory.lstm import LSTM
+from rlmem.record.recorder import read_jsonl
 from rlmem.run.assemble import choose_device
+from rlmem.scan import triton_cells, triton_scan
 from rlmem.system.hardware import cores, installed_version
 
 ROOT = Path(__file__).parents[2]
@@ -100,7 +113,7 @@ def run_tests(setting: Setting) -> Numbers:
         report = Path(folder, "tests.xml")
         files = [f"tests/test_{name}.py" for name in ("compile", "gpu", "scan", "triton", "waiting")]
         few = ["tests/test_gpu.py", "-k", "values and ffm"]
-        chosen = few if setting.dry else [*files, "-n", str(min(8, cores())), "--dist", "worksteal"]
+        chosen = few if setting.dry else [*files, "-n", str(min(12, cores())), "--dist", "worksteal"]
         options = ["-m", "gpu", "-p", "no:cacheprovider", f"--junitxml={report}", *chosen]
         done = subprocess.run([sys.executable, "-m", "pytest", *options], cwd=ROOT, capture_output=True, text=True)
         if done.returncode not in (0, 1) or not report.exists():  # 1: some failed
@@ -388,9 +401,472 @@ def judge_published(found: Numbers) -> Verdicts:
     yield Verdict("POPGym's published run of 15 million steps", found["whole_seconds"], 60.0, True, "s", note)
 
 
+# The switches: each change of a kernel or of a precision, on top of the ones before
+
+
+@dataclass(frozen=True)
+class Switches:
+    """What a run is measured with.
+
+    ahead: slots that a scan loads before the first of them is used
+    cells: whether GRU and LSTM read packed episodes by kernels of rlmem's own, not by cuDNN
+    precision: of products
+    """
+
+    ahead: int = 1
+    cells: bool = False
+    precision: str = "float32"
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        before = triton_scan.AHEAD, triton_cells.ENABLED
+        triton_scan.AHEAD, triton_cells.ENABLED = self.ahead, self.cells
+        try:
+            yield
+        finally:
+            triton_scan.AHEAD, triton_cells.ENABLED = before
+
+
+STEPS = {
+    "before": Switches(),
+    "scans load ahead": Switches(8),
+    "and cells of our own": Switches(8, True),
+    "and tf32": Switches(8, True, "tf32"),
+}
+GAMES = {
+    "gru, easy": ("memory=gru",),
+    "ffm, medium": ("memory=ffm", "memory.hidden_size=128", "memory.trace_size=128", "env.level=medium"),
+}
+FILE: list[Path] = []
+"""Where a part's numbers go, if it is run by `run.py`."""
+
+
+def keep(found: Numbers) -> None:
+    """Write down what was found so far: a part may be ended before it is done."""
+    for file in FILE:
+        aside = file.with_suffix(".aside")
+        aside.write_text(json.dumps({"numbers": found, "verdicts": []}))
+        aside.replace(file)
+
+
+@contextmanager
+def popgym_loop(setting: Setting, game: str, switches: Switches, *more: str) -> Iterator[tuple[Loop, Path]]:
+    """The loop of POPGym's published run of a game, in graphs where there are some, and its folder."""
+    overrides = ["algo=ppo_popgym", "env=repeat_previous", *GAMES[game], f"precision={switches.precision}"]
+    overrides += [f"total_steps={FOREVER}", "evaluation.every=null", f"device={setting.device.type}", *more]
+    overrides += [GRAPHS] if setting.graphs else []
+    if setting.dry:
+        overrides += ["env.num_envs=4", "algo.rollout_slots=16", "algo.epochs=1", "memory.hidden_size=32"]
+        overrides += ["encoder.hidden_size=8", *(["memory.trace_size=4"] if "ffm" in game else [])]
+    with tempfile.TemporaryDirectory() as folder, switches.on():
+        yield training_loop(overrides, Path(folder)), Path(folder)
+
+
+def iterations(setting: Setting) -> Numbers:
+    """The first iteration of POPGym's published runs and two more, with one switch after the other."""
+    found: Numbers = {}
+    for game, (step, switches) in product(GAMES, STEPS.items()):
+        if "cells" in step and "gru" not in game:
+            continue
+        try:
+            found[f"{game}: {step}"] = iteration(setting, game, switches)
+        except Exception as error:
+            found[f"{game}: {step}"] = {"error": one_line(error)}
+        keep(found)
+    return found
+
+
+def iteration(setting: Setting, game: str, switches: Switches) -> Numbers:
+    with popgym_loop(setting, game, switches) as (loop, folder):
+        each: list[dict[str, float]] = []
+        for _ in range(3):
+            wait(setting.device)
+            before, began = {**loop.collector.seconds, "learn": loop.learn_time}, perf_counter()
+            steps = loop.collector.steps
+            loop.iterate()
+            wait(setting.device)
+            now = {**loop.collector.seconds, "learn": loop.learn_time}
+            spent = {name: seconds - before.get(name, 0.0) for name, seconds in now.items()}
+            each.append({"seconds": perf_counter() - began, "steps": loop.collector.steps - steps, **spent})
+        rows = [row for row in read_jsonl(folder / "metrics.jsonl") if "update" in row]
+        log = (folder / "log.txt").read_text().splitlines()
+        return {
+            "first": each[0]["seconds"],
+            "iterations": each,
+            "seconds": min(it["seconds"] for it in each[1:]),
+            "ratio_max_dev": max(row["ppo/ratio_max_dev"] for row in rows),
+            "value_loss": [row["ppo/value_loss"] for row in rows],
+            "log": [line for line in log if "without a graph" in line or "deviat" in line][:5],
+        }
+
+
+def judge_iterations(found: Numbers) -> Verdicts:
+    for name, numbers in found.items():
+        yield Verdict(f"{name}: an iteration", numbers.get("seconds"), unit="s", note=numbers.get("error", ""))
+
+
+def rounding(setting: Setting) -> Numbers:
+    """The largest deviation of PPO's ratios in two updates, by memory and precision."""
+    found: Numbers = {}
+    names = ("ffm",) if setting.dry else ("ffm", "gru", "lstm", "lru", "shm")
+    sizes = ["memory.hidden_size=8", "encoder.hidden_size=8", "algo.rollout_slots=16"] if setting.dry else []
+    for name, precision in product(names, ("float32", "tf32")):
+        overrides = [*PPO, f"memory={name}", f"precision={precision}", "evaluation.every=null", *sizes]
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                loop = training_loop([*overrides, f"device={setting.device.type}"], Path(folder))
+                for _ in range(2):
+                    loop.iterate()
+                rows = [row for row in read_jsonl(Path(folder, "metrics.jsonl")) if "update" in row]
+            found[f"{name} in {precision}"] = {"deviation": max(row["ppo/ratio_max_dev"] for row in rows)}
+        except Exception as error:
+            found[f"{name} in {precision}"] = {"error": one_line(error)}
+        keep(found)
+    return found
+
+
+def judge_rounding(found: Numbers) -> Verdicts:
+    for name, numbers in found.items():
+        bound = 2.5e-3 if "tf32" in name else 1e-4
+        what, note = f"{name}: ppo/ratio_max_dev", numbers.get("error", "")
+        yield Verdict(what, numbers.get("deviation"), bound, True, note=note)
+
+
+# Kernels, old next to new
+
+
+def kernels(setting: Setting) -> Numbers:
+    """Seconds of a scan with 1 to 16 slots loaded ahead, and of packed cells next to cuDNN's."""
+    if setting.device.type == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"
+    found: Numbers = {"scans": {}, "cells": {}}
+    watch = Stopwatch(device=setting.device)
+    seconds = partial(quickest, watch, 1 if setting.dry else 10)
+    shapes = {"dry": (1, 9, 4, 2)} if setting.dry else {
+        "ffm, 8 rows": (8, 1030, 512, 4), "ffm, 4,096 rows": (4096, 129, 128, 4), "advantages": (64, 1030, 1, 1)
+    }  # fmt: skip
+    for name, shape in shapes.items():
+        for ahead in (1, 2) if setting.dry else (1, 8, 16):
+            found["scans"][f"{name}, {ahead} ahead"] = one_scan(setting, shape, ahead, seconds)
+            keep(found)
+    for name, (E, T) in product(("gru", "lstm"), ((3, 2),) if setting.dry else ((160, 52), (80, 104), (64, 128))):
+        first = (name, E) == ("gru", 160)
+        for how, blocks, precision in CELLS[:1] if setting.dry else CELLS if first else CELLS[:2]:
+            case = f"{name}, {E} episodes of {T}: {how}"
+            try:
+                found["cells"][case] = one_cell(setting, name, E, T, blocks, precision, seconds)
+            except Exception as error:
+                found["cells"][case] = {"error": one_line(error)}
+            keep(found)
+    return found
+
+
+CELLS: list[tuple[str, tuple[int, int, int, int] | None, str]] = [
+    ("cuDNN", None, "float32"),
+    ("16 x 32 x 32, 4 warps", (16, 32, 32, 4), "float32"),
+    ("16 x 32 x 32, 4 warps, tf32", (16, 32, 32, 4), "tf32"),
+    ("cuDNN, tf32", None, "tf32"),
+    ("16 x 64 x 32, 8 warps", (16, 64, 32, 8), "float32"),
+    ("16 x 64 x 64, 8 warps, tf32", (16, 64, 64, 8), "tf32"),
+    ("16 x 64 x 32, 4 warps", (16, 64, 32, 4), "float32"),
+]
+"""How packed cells are read: sizes of a program's products (None: by cuDNN), and the precision."""
+
+
+def quickest(watch: Stopwatch, repeats: int, run: Callable[[], object]) -> float:
+    """The seconds of one call, in the fastest of five series, after one to warm up."""
+    run()
+    return min(watch.seconds(run, repeats) for _ in range(5 if repeats > 1 else 1))
+
+
+def one_scan(
+    setting: Setting, shape: tuple[int, int, int, int], ahead: int, seconds: Callable[[Callable[[], object]], float]
+) -> Numbers:
+    """Forward and backward of a scan [B, T, N] whose inputs drive `each` channels."""
+    B, T, N, each = shape
+    draw = partial(torch.randn, device=setting.device)
+    dtype = torch.complex64 if each > 1 else torch.float32
+    a = torch.rand(N, device=setting.device).to(dtype) if each > 1 else torch.rand(B, T, N, device=setting.device)
+    b, h0, grad = draw(B, T, N // each), draw(B, N, dtype=dtype), draw(B, T, N, dtype=dtype)
+    start = torch.rand(B, T, device=setting.device) < 0.02
+    before, triton_scan.AHEAD = triton_scan.AHEAD, ahead
+    try:
+        h = triton_scan.forward(a, b, h0, start, False)
+        forward = seconds(lambda: triton_scan.forward(a, b, h0, start, False))
+        backward = seconds(lambda: triton_scan.backward(a, h, h0, start, grad, N // each, True, False))
+        parts = [x for x in triton_scan.backward(a, h, h0, start, grad, N // each, True, False) if x is not None]
+    finally:
+        triton_scan.AHEAD = before
+    sums = [float(torch.view_as_real(x).double().sum() if x.is_complex() else x.double().sum()) for x in (h, *parts)]
+    return {"forward": forward, "backward": backward, "sums": sums}
+
+
+def one_cell(
+    setting: Setting,
+    name: str,
+    E: int,
+    T: int,
+    blocks: tuple[int, int, int, int] | None,
+    precision: str,
+    seconds: Callable[[Callable[[], object]], float],
+) -> Numbers:
+    """A packed sequence of E episodes of T slots of a cell with 256 units, and how far it is from cuDNN in float32."""
+    torch.manual_seed(0)
+    memory = {"gru": GRU, "lstm": LSTM}[name](256, 256).to(setting.device)
+    x = torch.randn(E * T, 256, device=setting.device, requires_grad=True)
+    packed, last = PackedSequence(x, torch.full((T,), E)), torch.arange(E, device=setting.device) + E * (T - 1)
+    state = memory.initial_state(E)
+    leaves = [x, *memory.parameters()]
+
+    def forward() -> torch.Tensor:
+        return memory.sequence(packed, state, last)[0]
+
+    def both() -> list[torch.Tensor]:
+        y = forward()
+        return [y, *torch.autograd.grad((y * y.detach().cos()).sum(), leaves)]
+
+    memory.precision = "float32"
+    with Switches(cells=False).on():
+        truth = [v.clone() for v in both()]
+    before = triton_cells.EPISODES, triton_cells.COLUMNS, triton_cells.DEPTH, triton_cells.WARPS
+    if blocks is not None:
+        triton_cells.EPISODES, triton_cells.COLUMNS, triton_cells.DEPTH, triton_cells.WARPS = blocks
+    memory.precision = precision  # type: ignore[assignment]
+    try:
+        with Switches(cells=blocks is not None).on():
+            began = perf_counter()
+            found = both()
+            wait(setting.device)
+            first = perf_counter() - began
+            off = [float((v - w).abs().max() / w.abs().max()) for v, w in zip(found, truth, strict=True)]
+            with torch.no_grad():
+                alone = seconds(forward)
+            return {"first": first, "forward": alone, "forward_backward": seconds(both), "relative_error": off}
+    finally:
+        triton_cells.EPISODES, triton_cells.COLUMNS, triton_cells.DEPTH, triton_cells.WARPS = before
+
+
+def judge_kernels(found: Numbers) -> Verdicts:
+    for name, numbers in found["scans"].items():
+        yield Verdict(f"scan of {name}", 1e6 * (numbers["forward"] + numbers["backward"]), unit="us")
+    for name, numbers in found["cells"].items():
+        both = numbers.get("forward_backward")
+        error = numbers.get("error") or f"off by {max(numbers['relative_error']):.1e}"
+        yield Verdict(name, both and 1e6 * both, unit="us", note=error)
+
+
+# Where the time of an iteration goes
+
+
+def profiles(setting: Setting) -> Numbers:
+    """Kernels, gaps between them, calls of the driver and Python's functions, of collecting and of learning."""
+    found: Numbers = {}
+    for game in GAMES:
+        try:
+            found[game] = profile_of(setting, game)
+        except Exception as error:
+            found[game] = {"error": one_line(error)}
+        keep(found)
+    return found
+
+
+def profile_of(setting: Setting, game: str) -> Numbers:
+    with popgym_loop(setting, game, STEPS["and tf32"], "algo.epochs=4") as (loop, _):
+        for _ in range(2):
+            loop.iterate()
+        found: Numbers = {}
+        for how in "device", "python":
+            rollouts = []
+
+            def collect(rollouts: list[Any] = rollouts) -> None:
+                rollouts.append(loop.collect()[0])
+
+            def learn(rollouts: list[Any] = rollouts) -> None:
+                loop.algo.update(rollouts[0], loop.batching, 0.0)
+
+            for name, run in (("collect", collect), ("learn", learn)):
+                found[f"{name}, {how}"] = (on_device if how == "device" else in_python)(setting, run)
+        return found
+
+
+def on_device(setting: Setting, run: Callable[[], None]) -> Numbers:
+    """What the device did: kernels by their time, the gaps between them, and calls of the driver."""
+    there = setting.device.type == "cuda"
+    activity = torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[activity.CUDA if there else activity.CPU]) as profiler:
+        wait(setting.device)
+        began = perf_counter()
+        run()
+        wait(setting.device)
+        seconds = perf_counter() - began
+    events = profiler.profiler.kineto_results.events()
+    of_device = torch.autograd.DeviceType.CUDA if there else torch.autograd.DeviceType.CPU
+    work = sorted((e.start_ns(), e.duration_ns(), e.name()) for e in events if e.device_type() == of_device)
+    calls = [(e.duration_ns(), e.name()) for e in events if e.device_type() != of_device]
+    busy, end, gaps = 0, None, []
+    for start, duration, name in work:
+        if end is not None and start > end:
+            gaps.append((start - end, name))
+        busy += max(0, start + duration - max(start, end or start))
+        end = max(end or 0, start + duration)
+    sizes = {"1": 1e3, "5": 5e3, "20": 2e4, "100": 1e5, "1000": 1e6}
+    return {
+        "seconds": seconds,
+        "busy_seconds": busy / 1e9,
+        "kernels": len(work),
+        "top": top([(duration, name) for _, duration, name in work]),
+        "gaps_longer_than_us": {
+            size: {"number": sum(g >= ns for g, _ in gaps), "seconds": sum(g for g, _ in gaps if g >= ns) / 1e9}
+            for size, ns in sizes.items()
+        },
+        "after_gaps": top(gaps),
+        "calls": top(calls),
+    }
+
+
+def top(timed: list[tuple[int, str]], most: int = 30) -> list[Numbers]:
+    """The names with the most time, of pairs of nanoseconds and a name."""
+    total: Counter[str] = Counter()
+    number: Counter[str] = Counter()
+    for ns, name in timed:
+        total[name[:120]] += ns
+        number[name[:120]] += 1
+    return [{"name": name, "number": number[name], "us": ns / 1e3} for name, ns in total.most_common(most)]
+
+
+def in_python(setting: Setting, run: Callable[[], None]) -> Numbers:
+    """The functions in which the host spent most of its time, those that they call apart."""
+    profiler, began = cProfile.Profile(), perf_counter()
+    profiler.runcall(run)
+    wait(setting.device)
+    seconds = perf_counter() - began
+    rows = []
+    stats: dict[Any, Any] = pstats.Stats(profiler).stats  # type: ignore[attr-defined]
+    for (file, line, name), (_, number, own, whole, _) in stats.items():
+        place = f"{'/'.join(Path(file).parts[-3:])}:{line} {name}"[-100:]
+        rows.append({"name": place, "number": number, "us": 1e6 * own, "whole_us": 1e6 * whole})
+    return {"seconds": seconds, "top": sorted(rows, key=lambda row: -row["us"])[:40]}
+
+
+def judge_profiles(found: Numbers) -> Verdicts:
+    for game, numbers in found.items():
+        for name in ("collect, device", "learn, device"):
+            part = numbers.get(name, {})
+            share = part.get("busy_seconds") and part["busy_seconds"] / part["seconds"]
+            yield Verdict(f"{game}: {name}: share of time that it is busy", share, note=numbers.get("error", ""))
+
+
+def wide(setting: Setting) -> Numbers:
+    """Runs with many environments, with all switches."""
+    found: Numbers = {}
+    cases = (("ffm", 4),) if setting.dry else (("ffm", 4096), ("ffm", 1024), ("gru", 1024))
+    more = [GRAPHS] if setting.graphs else []
+    for (name, num_envs), precision in product(cases, ("tf32",) if setting.dry else ("tf32", "float32")):
+        if name == "gru" and precision == "float32":
+            continue
+        case = f"ppo {name}, {num_envs} environments, {precision}"
+        try:
+            overrides = (f"memory={name}", *PPO, f"env.num_envs={num_envs}", f"precision={precision}", *more)
+            found[case] = rate(setting, *overrides)
+        except Exception as error:
+            found[case] = {"error": one_line(error)}
+        keep(found)
+    return found
+
+
+# Runs side by side
+
+
+def side_by_side(setting: Setting) -> Numbers:
+    """Runs of one game next to each other on one GPU, with and without CUDA MPS, each in a process of its own."""
+    found: Numbers = {"mps": shutil.which("nvidia-cuda-mps-control") if setting.device.type == "cuda" else None}
+    cases = ((1, False), (2, True)) if setting.dry else ((8, True), (1, False), (4, True), (8, False))
+    for number, mps in cases:
+        case = f"{number} at once, {'with' if mps else 'without'} MPS"
+        try:
+            found[case] = at_once(setting, number, mps and found["mps"] is not None)
+        except Exception as error:
+            found[case] = {"error": one_line(error)}
+        keep(found)
+    return found
+
+
+def at_once(setting: Setting, number: int, mps: bool) -> Numbers:
+    program = (
+        f"import sys; sys.path[:0] = {[str(ROOT), str(Path(__file__).parent)]!r}; import parts; parts.one_of_many()"
+    )
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        variables = os.environ | {"OMP_NUM_THREADS": "1"}
+        variables |= {f"CUDA_MPS_{kind}_DIRECTORY": str(folder / kind) for kind in ("PIPE", "LOG")} if mps else {}
+        if mps:
+            for kind in "PIPE", "LOG":
+                (folder / kind).mkdir()
+            subprocess.run(["nvidia-cuda-mps-control", "-d"], env=variables, check=True, timeout=20)
+        arguments = [name, "dry" if setting.dry else "", setting.device.type]
+        runs = [
+            subprocess.Popen(
+                [sys.executable, "-c", program, str(i), *arguments],
+                env=variables,
+                stderr=open(folder / f"{i}.err", "w"),
+            )
+            for i in range(number)
+        ]
+        try:
+            until = perf_counter() + 90
+            while len(list(folder.glob("*.ready"))) < number and perf_counter() < until:
+                if any(run.poll() for run in runs):
+                    break
+                sleep(0.05)
+            (folder / "go").touch()
+            for run in runs:
+                run.wait(timeout=60)
+        finally:
+            for run in runs:
+                run.kill()
+                run.wait()
+            if mps:
+                subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True, env=variables, timeout=20)
+        each = [json.loads(file.read_text()) for file in folder.glob("*.json")]
+        errors = [line for i in range(number) for line in (folder / f"{i}.err").read_text().splitlines()[-1:]]
+    total = sum(run["steps"] / run["seconds"] for run in each)
+    return {"steps_per_second": total if len(each) == number else None, "runs": each, "mps": mps, "errors": errors[:8]}
+
+
+def one_of_many() -> None:
+    """A run that waits for the others after its second iteration.
+
+    Arguments of the process: its number, a folder, "dry" or "", and the device.
+    """
+    number, name, dry, device = sys.argv[1:]
+    torch.set_num_threads(1)
+    setting, folder = Setting(torch.device(device), bool(dry)), Path(name)
+    with popgym_loop(setting, "ffm, medium", STEPS["and tf32"]) as (loop, _):
+        for _ in range(2):
+            loop.iterate()
+        wait(setting.device)
+        (folder / f"{number}.ready").touch()
+        while not (folder / "go").exists():
+            sleep(0.01)
+        steps, began = loop.collector.steps, perf_counter()
+        while perf_counter() - began < (0.2 if dry else 8):
+            loop.iterate()
+        wait(setting.device)
+        done = {"steps": loop.collector.steps - steps, "seconds": perf_counter() - began}
+    (folder / f"{number}.json").write_text(json.dumps(done))
+
+
+def judge_side_by_side(found: Numbers) -> Verdicts:
+    for name, numbers in found.items():
+        if isinstance(numbers, dict):
+            note = numbers.get("error") or ("" if numbers["mps"] else "MPS was off")
+            yield Verdict(f"ffm, medium, {name}", numbers.get("steps_per_second"), unit="steps/s", note=note)
+
+
 PARTS: dict[str, tuple[Callable[[Setting], Numbers], Callable[[Numbers], Verdicts]]] = {
     "tests": (run_tests, judge_tests),
     "check": (check_memories, judge_check),
+    "rounding": (rounding, judge_rounding),
     "limits": (limits, judge_limits),
     "scans": (scans, judge_scans),
     "memories": (memories, judge_memories),
@@ -399,9 +875,14 @@ PARTS: dict[str, tuple[Callable[[Setting], Numbers], Callable[[Numbers], Verdict
     "updates": (updates, judge_updates),
     "solving": (solving, judge_solving),
     "published": (published, judge_published),
+    "kernels": (kernels, judge_kernels),
+    "iterations": (iterations, judge_iterations),
+    "profiles": (profiles, judge_profiles),
+    "wide": (wide, judge_rates),
+    "side_by_side": (side_by_side, judge_side_by_side),
 }
 """Each takes less than eight minutes on a GPU of a data centre."""
-UNTIMED = ("tests", "check")
+UNTIMED = ("tests", "check", "rounding")
 """Parts that time nothing."""
 
 
@@ -413,6 +894,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     measure, judge = PARTS[options.part]
+    FILE.append(options.file)
     found = measure(Setting(choose_device("auto"), options.dry))
     verdicts = [as_json(verdict) for verdict in judge(found)]
     options.file.write_text(json.dumps({"numbers": found, "verdicts": verdicts}))
