@@ -55,7 +55,7 @@ def forward(
                 b_im = tl.zeros_like(b_re)
             else:
                 b_re, b_im = load(b, slot * N + n, inside, COMPLEX)
-            loaded = loaded + ((fresh, a_re, a_im, b_re, b_im),)  # noqa: RUF005  Triton unpacks no tuple
+            loaded = loaded + ((fresh, a_re, a_im, b_re, b_im),)  # type: ignore[assignment]  # noqa: RUF005
         for i in tl.static_range(AHEAD):
             k = first + i
             slot = row * T + (T - 1 - k if REVERSE else k)
@@ -95,7 +95,7 @@ def backward(
             g_re, g_im = load(grad_h, slot * N + n, inside, COMPLEX)
             if not CONSTANT:
                 a_re, a_im = load(a, slot * N + n, inside, COMPLEX)
-            loaded = loaded + ((fresh, h_re, h_im, g_re, g_im, a_re, a_im),)  # noqa: RUF005
+            loaded = loaded + ((fresh, h_re, h_im, g_re, g_im, a_re, a_im),)  # type: ignore[assignment]  # noqa: RUF005
         for i in tl.static_range(AHEAD):
             k = first + i
             slot = row * T + (k if REVERSE else T - 1 - k)
