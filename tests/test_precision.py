@@ -16,6 +16,7 @@ from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.loops.on_policy import RATIO_ALARM
 from rlmem.memory.base import Memory
+from rlmem.run.assemble import choose_device
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
 from rlmem.scan import bf16, native, products, tf32
@@ -281,6 +282,24 @@ def test_products_in_tf32_are_those_of_rounded_numbers_both_ways():
         torch.testing.assert_close(ours.double(), truth, rtol=1e-5, atol=1e-5)
     assert not torch.equal(y, linear(x, W, b))
     assert torch.equal(linear(x.double(), W.double(), None, "tf32"), linear(x.double(), W.double()))
+
+
+@pytest.mark.gpu
+def test_products_in_tf32_are_off_by_its_rounding_and_others_are_not():
+    """Forward and backward, on a GPU by its own instructions."""
+    device = choose_device("auto")
+    x, W, g = draw(300, 256).to(device), draw(64, 256).to(device), draw(300, 64).to(device)
+
+    def off(precision: str) -> float:
+        leaves = [v.clone().requires_grad_() for v in (x, W)]
+        y = linear(*leaves, None, precision)
+        found = [y, *torch.autograd.grad(y, leaves, g)]
+        truth = [x.double() @ W.double().t(), g.double() @ W.double(), g.double().t() @ x.double()]
+        return max(float((v.detach() - w).norm() / w.norm()) for v, w in zip(found, truth, strict=True))
+
+    assert off("float32") < 1e-6
+    assert 1e-5 < off("tf32") < 1e-3
+    assert off("float32") < 1e-6, "the precision of one product is not left behind"
 
 
 @pytest.mark.parametrize("memory", ["ffm", "gru"])

@@ -111,7 +111,7 @@ def run_tests(setting: Setting) -> Numbers:
     """The tests marked gpu. A dry run takes one of them: they all belong to `make test`."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "tests.xml")
-        files = [f"tests/test_{name}.py" for name in ("compile", "gpu", "scan", "triton", "waiting")]
+        files = [f"tests/test_{name}.py" for name in ("compile", "gpu", "precision", "scan", "triton", "waiting")]
         few = ["tests/test_gpu.py", "-k", "values and ffm"]
         chosen = few if setting.dry else [*files, "-n", str(min(12, cores())), "--dist", "worksteal"]
         options = ["-m", "gpu", "-p", "no:cacheprovider", f"--junitxml={report}", *chosen]
@@ -437,6 +437,12 @@ GAMES = {
     "gru, easy": ("memory=gru",),
     "ffm, medium": ("memory=ffm", "memory.hidden_size=128", "memory.trace_size=128", "env.level=medium"),
 }
+
+
+def games(setting: Setting) -> list[str]:
+    return list(GAMES)[: 1 if setting.dry else None]
+
+
 FILE: list[Path] = []
 """Where a part's numbers go, if it is run by `run.py`."""
 
@@ -465,7 +471,7 @@ def popgym_loop(setting: Setting, game: str, switches: Switches, *more: str) -> 
 def iterations(setting: Setting) -> Numbers:
     """The first iteration of POPGym's published runs and two more, with one switch after the other."""
     found: Numbers = {}
-    for game, (step, switches) in product(GAMES, STEPS.items()):
+    for game, (step, switches) in product(games(setting), STEPS.items()):
         if "cells" in step and "gru" not in game:
             continue
         try:
@@ -661,7 +667,7 @@ def judge_kernels(found: Numbers) -> Verdicts:
 def profiles(setting: Setting) -> Numbers:
     """Kernels, gaps between them, calls of the driver and Python's functions, of collecting and of learning."""
     found: Numbers = {}
-    for game in GAMES:
+    for game in games(setting):
         try:
             found[game] = profile_of(setting, game)
         except Exception as error:
@@ -780,7 +786,7 @@ def wide(setting: Setting) -> Numbers:
 def side_by_side(setting: Setting) -> Numbers:
     """Runs of one game next to each other on one GPU, with and without CUDA MPS, each in a process of its own."""
     found: Numbers = {"mps": shutil.which("nvidia-cuda-mps-control") if setting.device.type == "cuda" else None}
-    cases = ((1, False), (2, True)) if setting.dry else ((8, True), (1, False), (4, True), (8, False))
+    cases = ((1, False), (2, True)) if setting.dry else ((8, True), (8, False), (1, False), (4, True))
     for number, mps in cases:
         case = f"{number} at once, {'with' if mps else 'without'} MPS"
         try:
@@ -813,7 +819,7 @@ def at_once(setting: Setting, number: int, mps: bool) -> Numbers:
             for i in range(number)
         ]
         try:
-            until = perf_counter() + 90
+            until = perf_counter() + 60
             while len(list(folder.glob("*.ready"))) < number and perf_counter() < until:
                 if any(run.poll() for run in runs):
                     break
