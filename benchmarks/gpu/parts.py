@@ -543,8 +543,6 @@ def judge_rounding(found: Numbers) -> Verdicts:
 
 def kernels(setting: Setting) -> Numbers:
     """Seconds of a scan with 1 to 16 slots loaded ahead, and of packed cells next to cuDNN's."""
-    if setting.device.type == "cpu":
-        os.environ["TRITON_INTERPRET"] = "1"
     found: Numbers = {"scans": {}, "cells": {}}
     watch = Stopwatch(device=setting.device)
     seconds = partial(quickest, watch, 1 if setting.dry else 10)

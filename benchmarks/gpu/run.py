@@ -47,6 +47,12 @@ def is_installed(name: str) -> bool:
         return False
 
 
+def has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
 def how_to_bring(names: list[str]) -> str:
     """What to do about distributions that are missing, on a machine that reaches no registry."""
     python, wanted = ".".join(map(str, sys.version_info[:2])), " ".join(names)
@@ -71,6 +77,8 @@ class Part:
         command = [sys.executable, script, name, str(self.file), *(["--dry"] if dry else [])]
         paths = [str(ROOT), str(ROOT / "envs"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        if dry and name == "kernels" and not has_gpu():
+            environment["TRITON_INTERPRET"] = "1"  # which triton reads when it is imported
         pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
         self.process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **pipes)
 
