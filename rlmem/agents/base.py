@@ -82,7 +82,7 @@ class Network(nn.Module):
 
     def compute_in(self, precision: Precision) -> None:
         """Take products in this precision, here and in later copies (docs/design.md, "Precision")."""
-        self.computes_in = precision  # type: ignore[assignment]
+        self.computes_in = precision
         for module in self.modules():
             if isinstance(module, Linear | Memory):
                 module.precision = precision

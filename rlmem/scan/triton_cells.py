@@ -3,7 +3,6 @@
 import os
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -81,10 +80,11 @@ class _LSTM(torch.autograd.Function):
 def _steps(sizes: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
     """On the device: the episodes of each step and the packed position of its first one, [2, T]; and the row [S] of
     each slot's state before, among the first states and those of all slots."""
-    n = sizes.numpy()
-    first = np.cumsum(n) - n
-    before = np.arange(n.sum()) - np.repeat(np.append(0, n[:-1]), n) + np.where(np.arange(n.sum()) < n[0], 0, n[0])
-    return to_device(np.stack([n, first]).astype(np.int32), device), to_device(before, device)
+    first = sizes.cumsum(0) - sizes
+    steps_back = torch.cat([sizes.new_zeros(1), sizes[:-1]]).repeat_interleave(sizes)
+    slots = torch.arange(len(steps_back), device=sizes.device)
+    before = slots - steps_back + torch.where(slots < sizes[0], 0, sizes[0])
+    return to_device(torch.stack([sizes, first]).int().numpy(), device), to_device(before.numpy(), device)
 
 
 def _run(kernel: str, tensors: tuple[Tensor, ...], h0: Tensor, precision: Precision) -> None:
