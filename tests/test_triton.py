@@ -51,44 +51,16 @@ def test_the_kernels_compile_for_a_gpu(real):
         compiles(getattr(gates, name), BLOCK=256)
 
 
-def instructions(kernel, kinds: dict[str, str], constants: dict, warps: int) -> list[str]:
-    """Those of the machine code for a GPU that load, store, spill or multiply matrices, in their order."""
-    triton = pytest.importorskip("triton")
-    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
-    if not tool.exists():
-        pytest.skip("this triton brings no disassembler")
-    kinds = dict.fromkeys(kernel.arg_names, "*fp32") | {"T": "i32", "N": "i32"} | kinds
-    kinds |= dict.fromkeys(constants, "constexpr")
-    source = triton.compiler.ASTSource(kernel, {name: kinds[name] for name in kernel.arg_names}, constants)
-    target = triton.backends.compiler.GPUTarget("cuda", 90, 32)
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(triton.compile(source, target=target, options={"num_warps": warps}).asm["cubin"])
-        file.flush()
-        code = subprocess.run([tool, "-sass", file.name], capture_output=True, text=True, check=True).stdout
-    return re.findall(r"\b(LDG|STG|LDL|STL|HMMA)\b", code)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["gru", "lstm"])
-def test_cells_multiply_on_tensor_cores_and_spill_no_register(name):
-    pytest.importorskip("triton")
-    from rlmem.scan import triton_cell_kernels, triton_cells
-
-    M, J, K = triton_cells.EPISODES, triton_cells.COLUMNS, triton_cells.DEPTH
-    constants = {"H": 256, "M": M, "J": J, "K": K, "PRECISION": "tf32x3"}
-    for way in "forward", "backward":
-        kernel = getattr(triton_cell_kernels, f"{name}_{way}")
-        found = instructions(kernel, {"sizes": "*i32", "first": "*i32"}, constants, triton_cells.WARPS)
-        assert "HMMA" in found and not {"LDL", "STL"} & set(found)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["forward", "backward"])
 def test_a_scan_loads_several_slots_before_it_stores_one(kernel):
     """In the machine code for a GPU, of FFM's scan; it keeps no number in local memory."""
-    pytest.importorskip("triton")
+    triton = pytest.importorskip("triton")
     from rlmem.scan import triton_kernels, triton_scan
 
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    if not tool.exists():
+        pytest.skip("this triton brings no disassembler")
     flags = {
         "CONSTANT": True,
         "COMPLEX": True,
@@ -97,7 +69,16 @@ def test_a_scan_loads_several_slots_before_it_stores_one(kernel):
         "AHEAD": triton_scan.AHEAD,
     }
     flags |= {"EACH": 4} if kernel == "forward" else {"EACH": 1, "NEEDS_A": True}
-    found = instructions(getattr(triton_kernels, kernel), {"start": "*u8"}, flags, 2)
+    function = getattr(triton_kernels, kernel)
+    kinds = dict.fromkeys(function.arg_names, "*fp32") | {"start": "*u8", "T": "i32", "N": "i32"}
+    kinds |= dict.fromkeys(flags, "constexpr")
+    source = triton.compiler.ASTSource(function, {name: kinds[name] for name in function.arg_names}, flags)
+    target = triton.backends.compiler.GPUTarget("cuda", 90, 32)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(triton.compile(source, target=target, options={"num_warps": 2}).asm["cubin"])
+        file.flush()
+        code = subprocess.run([tool, "-sass", file.name], capture_output=True, text=True, check=True).stdout
+    found = re.findall(r"\b(LDG|STG|LDL|STL)\b", code)
     assert not {"LDL", "STL"} & set(found), "no register is spilled"
     first_store = found.index("STG")
     assert found[:first_store].count("LDG") >= triton_scan.AHEAD * (2 if kernel == "forward" else 5)

@@ -5,7 +5,6 @@ reads that variable when it is imported; with CUDA, tests/test_triton.py calls i
 """
 
 import sys
-from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -18,7 +17,7 @@ if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[1])]
 
 from rlmem.memory.ffm import FFM
-from rlmem.scan import hadamard_scan, linear, outer, triton_cells, triton_scan
+from rlmem.scan import hadamard_scan, linear, outer, triton_scan
 from rlmem.scan.ffm import ffm_step, ffm_unroll
 from rlmem.scan.triton_matrix import matrix_scan
 
@@ -104,49 +103,6 @@ def check_ahead() -> None:
 
             for alone, ours in zip(results(1), results(triton_scan.AHEAD), strict=True):
                 assert torch.equal(alone, ours), (dtype, T, N, constant)
-
-
-def check_cells(lengths: list[int], H: int, blocks: tuple[int, int, int]) -> None:
-    """GRU and LSTM over packed episodes are torch's cells, step by step, in values and gradients.
-
-    blocks: episodes, columns and depth of a program's products
-    """
-    before = triton_cells.EPISODES, triton_cells.COLUMNS, triton_cells.DEPTH
-    triton_cells.EPISODES, triton_cells.COLUMNS, triton_cells.DEPTH = blocks
-    sizes = torch.tensor([sum(n > t for n in lengths) for t in range(lengths[0])])
-    S, E, draw = int(sizes.sum()), len(lengths), draws(5)
-    shapes = {"gru": [(S, 3 * H), (E, H), (3 * H, H), (3 * H,)], "lstm": [(S, 4 * H), (E, H), (E, H), (4 * H, H)]}
-
-    def ours(name: str, *inputs: Tensor) -> tuple[Tensor, ...]:
-        copied = 0 + inputs[0]  # which is overwritten
-        found = getattr(triton_cells, name)(copied, *inputs[1:], sizes, "float32")
-        return found if isinstance(found, tuple) else (found,)
-
-    def gru(wx: Tensor, h: Tensor, U: Tensor, bias: Tensor) -> list[Tensor]:
-        found = []
-        for x in wx.split(sizes.tolist()):
-            uh = F.linear(h[: len(x)], U, bias)
-            r, z, _ = torch.sigmoid(x + uh).chunk(3, 1)
-            n = torch.tanh(x.chunk(3, 1)[2] + r * uh.chunk(3, 1)[2])
-            h = n + z * (h[: len(x)] - n)
-            found.append(h)
-        return [torch.cat(found)]
-
-    def lstm(wx: Tensor, h: Tensor, c: Tensor, U: Tensor) -> list[Tensor]:
-        found = []
-        for x in wx.split(sizes.tolist()):
-            i, f, g, o = (x + F.linear(h[: len(x)], U)).chunk(4, 1)
-            c = torch.sigmoid(f) * c[: len(x)] + torch.sigmoid(i) * torch.tanh(g)
-            h = torch.sigmoid(o) * torch.tanh(c)
-            found.append((h, c))
-        return [torch.cat(parts) for parts in zip(*found, strict=True)]
-
-    try:
-        for name, truth in (("gru", gru), ("lstm", lstm)):
-            inputs = [draw(torch.float32, *shape) / 4 for shape in shapes[name]]
-            assert_same(partial(ours, name), truth, inputs, (name, lengths, H))
-    finally:
-        triton_cells.EPISODES, triton_cells.COLUMNS, triton_cells.DEPTH = before
 
 
 RULES = ("outer", "delta", "hadamard")
@@ -250,8 +206,6 @@ def check(cases: str) -> None:
     for sizes in ((5, 4, 2), (70, 3, 1), (5, 33, 4))[: 2 if cases == "few" else 3]:
         check_ffm(*sizes)
     check_ahead()
-    check_cells([5, 4, 4, 1], 32, (16, 32, 32))
-    check_cells([3, *[2] * 17, 1], 64, (16, 32, 64))
     check_what_is_not_finite()
 
 

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import product
 from pathlib import Path
 from time import perf_counter, sleep
@@ -28,7 +27,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import torch
-from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.bench.loop import training_loop
 from rlmem.bench.memory import MemoryBench
@@ -40,11 +38,8 @@ from rlmem.bench.update import UpdateBench
 from rlmem.config.catalog import catalog
 from rlmem.errors import one_line
 from rlmem.loops.base import Loop
-from rlmem.memory.gru import GRU
-from rlmem.memory.lstm import LSTM
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.assemble import choose_device
-from rlmem.scan import triton_cells, triton_scan
 from rlmem.system.hardware import cores, installed_version
 
 ROOT = Path(__file__).parents[2]
@@ -401,38 +396,11 @@ def judge_published(found: Numbers) -> Verdicts:
     yield Verdict("POPGym's published run of 15 million steps", found["whole_seconds"], 60.0, True, "s", note)
 
 
-# The switches: each change of a kernel or of a precision, on top of the ones before
+# POPGym's iterations
 
 
-@dataclass(frozen=True)
-class Switches:
-    """What a run is measured with.
-
-    ahead: slots that a scan loads before the first of them is used
-    cells: whether GRU and LSTM read packed episodes by kernels of rlmem's own, not by cuDNN
-    precision: of products
-    """
-
-    ahead: int = 1
-    cells: bool = False
-    precision: str = "float32"
-
-    @contextmanager
-    def on(self) -> Iterator[None]:
-        before = triton_scan.AHEAD, triton_cells.ENABLED
-        triton_scan.AHEAD, triton_cells.ENABLED = self.ahead, self.cells
-        try:
-            yield
-        finally:
-            triton_scan.AHEAD, triton_cells.ENABLED = before
-
-
-STEPS = {
-    "before": Switches(),
-    "scans load ahead": Switches(8),
-    "and cells of our own": Switches(8, True),
-    "and tf32": Switches(8, True, "tf32"),
-}
+STEPS: dict[str, tuple[str, ...]] = {"float32": (), "and tf32": ("precision=tf32",)}
+"""What an iteration is measured with, each on top of the ones before: overrides."""
 GAMES = {
     "gru, easy": ("memory=gru",),
     "ffm, medium": ("memory=ffm", "memory.hidden_size=128", "memory.trace_size=128", "env.level=medium"),
@@ -456,34 +424,33 @@ def keep(found: Numbers) -> None:
 
 
 @contextmanager
-def popgym_loop(setting: Setting, game: str, switches: Switches, *more: str) -> Iterator[tuple[Loop, Path]]:
+def popgym_loop(setting: Setting, game: str, *more: str) -> Iterator[tuple[Loop, Path]]:
     """The loop of POPGym's published run of a game, in graphs where there are some, and its folder."""
-    overrides = ["algo=ppo_popgym", "env=repeat_previous", *GAMES[game], f"precision={switches.precision}"]
+    overrides = ["algo=ppo_popgym", "env=repeat_previous", *GAMES[game]]
     overrides += [f"total_steps={FOREVER}", "evaluation.every=null", f"device={setting.device.type}", *more]
     overrides += [GRAPHS] if setting.graphs else []
     if setting.dry:
         overrides += ["env.num_envs=4", "algo.rollout_slots=16", "algo.epochs=1", "memory.hidden_size=32"]
         overrides += ["encoder.hidden_size=8", *(["memory.trace_size=4"] if "ffm" in game else [])]
-    with tempfile.TemporaryDirectory() as folder, switches.on():
+    with tempfile.TemporaryDirectory() as folder:
         yield training_loop(overrides, Path(folder)), Path(folder)
 
 
 def iterations(setting: Setting) -> Numbers:
-    """The first iteration of POPGym's published runs and two more, with one switch after the other."""
+    """The first iteration of POPGym's published runs and two more, with one step after the other."""
     found: Numbers = {}
-    for game, (step, switches) in product(games(setting), STEPS.items()):
-        if "cells" in step and "gru" not in game:
-            continue
+    for game, last in product(games(setting), range(len(STEPS))):
+        step, overrides = list(STEPS)[last], sum(list(STEPS.values())[: last + 1], ())
         try:
-            found[f"{game}: {step}"] = iteration(setting, game, switches)
+            found[f"{game}: {step}"] = iteration(setting, game, *overrides)
         except Exception as error:
             found[f"{game}: {step}"] = {"error": one_line(error)}
         keep(found)
     return found
 
 
-def iteration(setting: Setting, game: str, switches: Switches) -> Numbers:
-    with popgym_loop(setting, game, switches) as (loop, folder):
+def iteration(setting: Setting, game: str, *overrides: str) -> Numbers:
+    with popgym_loop(setting, game, *overrides) as (loop, folder):
         each: list[dict[str, float]] = []
         for _ in range(3):
             wait(setting.device)
@@ -538,127 +505,6 @@ def judge_rounding(found: Numbers) -> Verdicts:
         yield Verdict(what, numbers.get("deviation"), bound, True, note=note)
 
 
-# Kernels, old next to new
-
-
-def kernels(setting: Setting) -> Numbers:
-    """Seconds of a scan with 1 to 16 slots loaded ahead, and of packed cells next to cuDNN's."""
-    found: Numbers = {"scans": {}, "cells": {}}
-    watch = Stopwatch(device=setting.device)
-    seconds = partial(quickest, watch, 1 if setting.dry else 10)
-    shapes = {"dry": (1, 9, 4, 2)} if setting.dry else {
-        "ffm, 8 rows": (8, 1030, 512, 4), "ffm, 4,096 rows": (4096, 129, 128, 4), "advantages": (64, 1030, 1, 1)
-    }  # fmt: skip
-    for name, shape in shapes.items():
-        for ahead in (1, 2) if setting.dry else (1, 8, 16):
-            found["scans"][f"{name}, {ahead} ahead"] = one_scan(setting, shape, ahead, seconds)
-            keep(found)
-    for name, (E, T) in product(("gru", "lstm"), ((3, 2),) if setting.dry else ((160, 52), (80, 104), (64, 128))):
-        first = (name, E) == ("gru", 160)
-        for how, blocks, precision in CELLS[:1] if setting.dry else CELLS if first else CELLS[:2]:
-            case = f"{name}, {E} episodes of {T}: {how}"
-            try:
-                found["cells"][case] = one_cell(setting, name, E, T, blocks, precision, seconds)
-            except Exception as error:
-                found["cells"][case] = {"error": one_line(error)}
-            keep(found)
-    return found
-
-
-CELLS: list[tuple[str, tuple[int, int, int, int] | None, str]] = [
-    ("cuDNN", None, "float32"),
-    ("16 x 32 x 32, 4 warps", (16, 32, 32, 4), "float32"),
-    ("16 x 32 x 32, 4 warps, tf32", (16, 32, 32, 4), "tf32"),
-    ("cuDNN, tf32", None, "tf32"),
-    ("16 x 64 x 32, 8 warps", (16, 64, 32, 8), "float32"),
-    ("16 x 64 x 64, 8 warps, tf32", (16, 64, 64, 8), "tf32"),
-    ("16 x 64 x 32, 4 warps", (16, 64, 32, 4), "float32"),
-]
-"""How packed cells are read: sizes of a program's products (None: by cuDNN), and the precision."""
-
-
-def quickest(watch: Stopwatch, repeats: int, run: Callable[[], object]) -> float:
-    """The seconds of one call, in the fastest of five series, after one to warm up."""
-    run()
-    return min(watch.seconds(run, repeats) for _ in range(5 if repeats > 1 else 1))
-
-
-def one_scan(
-    setting: Setting, shape: tuple[int, int, int, int], ahead: int, seconds: Callable[[Callable[[], object]], float]
-) -> Numbers:
-    """Forward and backward of a scan [B, T, N] whose inputs drive `each` channels."""
-    B, T, N, each = shape
-    draw = partial(torch.randn, device=setting.device)
-    dtype = torch.complex64 if each > 1 else torch.float32
-    a = torch.rand(N, device=setting.device).to(dtype) if each > 1 else torch.rand(B, T, N, device=setting.device)
-    b, h0, grad = draw(B, T, N // each), draw(B, N, dtype=dtype), draw(B, T, N, dtype=dtype)
-    start = torch.rand(B, T, device=setting.device) < 0.02
-    before, triton_scan.AHEAD = triton_scan.AHEAD, ahead
-    try:
-        h = triton_scan.forward(a, b, h0, start, False)
-        forward = seconds(lambda: triton_scan.forward(a, b, h0, start, False))
-        backward = seconds(lambda: triton_scan.backward(a, h, h0, start, grad, N // each, True, False))
-        parts = [x for x in triton_scan.backward(a, h, h0, start, grad, N // each, True, False) if x is not None]
-    finally:
-        triton_scan.AHEAD = before
-    sums = [float(torch.view_as_real(x).double().sum() if x.is_complex() else x.double().sum()) for x in (h, *parts)]
-    return {"forward": forward, "backward": backward, "sums": sums}
-
-
-def one_cell(
-    setting: Setting,
-    name: str,
-    E: int,
-    T: int,
-    blocks: tuple[int, int, int, int] | None,
-    precision: str,
-    seconds: Callable[[Callable[[], object]], float],
-) -> Numbers:
-    """A packed sequence of E episodes of T slots of a cell with 256 units, and how far it is from cuDNN in float32."""
-    torch.manual_seed(0)
-    memory = {"gru": GRU, "lstm": LSTM}[name](256, 256).to(setting.device)
-    x = torch.randn(E * T, 256, device=setting.device, requires_grad=True)
-    packed, last = PackedSequence(x, torch.full((T,), E)), torch.arange(E, device=setting.device) + E * (T - 1)
-    state = memory.initial_state(E)
-    leaves = [x, *memory.parameters()]
-
-    def forward() -> torch.Tensor:
-        return memory.sequence(packed, state, last)[0]
-
-    def both() -> list[torch.Tensor]:
-        y = forward()
-        return [y, *torch.autograd.grad((y * y.detach().cos()).sum(), leaves)]
-
-    memory.precision = "float32"
-    with Switches(cells=False).on():
-        truth = [v.clone() for v in both()]
-    before = triton_cells.EPISODES, triton_cells.COLUMNS, triton_cells.DEPTH, triton_cells.WARPS
-    if blocks is not None:
-        triton_cells.EPISODES, triton_cells.COLUMNS, triton_cells.DEPTH, triton_cells.WARPS = blocks
-    memory.precision = precision  # type: ignore[assignment]
-    try:
-        with Switches(cells=blocks is not None).on():
-            began = perf_counter()
-            found = both()
-            wait(setting.device)
-            first = perf_counter() - began
-            off = [float((v - w).abs().max() / w.abs().max()) for v, w in zip(found, truth, strict=True)]
-            with torch.no_grad():
-                alone = seconds(forward)
-            return {"first": first, "forward": alone, "forward_backward": seconds(both), "relative_error": off}
-    finally:
-        triton_cells.EPISODES, triton_cells.COLUMNS, triton_cells.DEPTH, triton_cells.WARPS = before
-
-
-def judge_kernels(found: Numbers) -> Verdicts:
-    for name, numbers in found["scans"].items():
-        yield Verdict(f"scan of {name}", 1e6 * (numbers["forward"] + numbers["backward"]), unit="us")
-    for name, numbers in found["cells"].items():
-        both = numbers.get("forward_backward")
-        error = numbers.get("error") or f"off by {max(numbers['relative_error']):.1e}"
-        yield Verdict(name, both and 1e6 * both, unit="us", note=error)
-
-
 # Where the time of an iteration goes
 
 
@@ -675,7 +521,7 @@ def profiles(setting: Setting) -> Numbers:
 
 
 def profile_of(setting: Setting, game: str) -> Numbers:
-    with popgym_loop(setting, game, STEPS["and tf32"], "algo.epochs=4") as (loop, _):
+    with popgym_loop(setting, game, "algo.epochs=4") as (loop, _):
         for _ in range(2):
             loop.iterate()
         found: Numbers = {}
@@ -728,7 +574,7 @@ def on_device(setting: Setting, run: Callable[[], None]) -> Numbers:
     }
 
 
-def top(timed: list[tuple[int, str]], most: int = 30) -> list[Numbers]:
+def top(timed: list[tuple[int, str]], most: int = 12) -> list[Numbers]:
     """The names with the most time, of pairs of nanoseconds and a name."""
     total: Counter[str] = Counter()
     number: Counter[str] = Counter()
@@ -749,7 +595,7 @@ def in_python(setting: Setting, run: Callable[[], None]) -> Numbers:
     for (file, line, name), (_, number, own, whole, _) in stats.items():
         place = f"{'/'.join(Path(file).parts[-3:])}:{line} {name}"[-100:]
         rows.append({"name": place, "number": number, "us": 1e6 * own, "whole_us": 1e6 * whole})
-    return {"seconds": seconds, "top": sorted(rows, key=lambda row: -row["us"])[:40]}
+    return {"seconds": seconds, "top": sorted(rows, key=lambda row: -row["us"])[:12]}
 
 
 def judge_profiles(found: Numbers) -> Verdicts:
@@ -761,7 +607,7 @@ def judge_profiles(found: Numbers) -> Verdicts:
 
 
 def wide(setting: Setting) -> Numbers:
-    """Runs with many environments, with all switches."""
+    """Runs with many environments."""
     found: Numbers = {}
     cases = (("ffm", 4),) if setting.dry else (("ffm", 4096), ("ffm", 1024), ("gru", 1024))
     more = [GRAPHS] if setting.graphs else []
@@ -845,7 +691,7 @@ def one_of_many() -> None:
     number, name, dry, device = sys.argv[1:]
     torch.set_num_threads(1)
     setting, folder = Setting(torch.device(device), bool(dry)), Path(name)
-    with popgym_loop(setting, "ffm, medium", STEPS["and tf32"]) as (loop, _):
+    with popgym_loop(setting, "ffm, medium", "precision=tf32") as (loop, _):
         for _ in range(2):
             loop.iterate()
         wait(setting.device)
@@ -879,7 +725,6 @@ PARTS: dict[str, tuple[Callable[[Setting], Numbers], Callable[[Numbers], Verdict
     "updates": (updates, judge_updates),
     "solving": (solving, judge_solving),
     "published": (published, judge_published),
-    "kernels": (kernels, judge_kernels),
     "iterations": (iterations, judge_iterations),
     "profiles": (profiles, judge_profiles),
     "wide": (wide, judge_rates),

@@ -47,12 +47,6 @@ def is_installed(name: str) -> bool:
         return False
 
 
-def has_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
-
-
 def how_to_bring(names: list[str]) -> str:
     """What to do about distributions that are missing, on a machine that reaches no registry."""
     python, wanted = ".".join(map(str, sys.version_info[:2])), " ".join(names)
@@ -77,25 +71,22 @@ class Part:
         command = [sys.executable, script, name, str(self.file), *(["--dry"] if dry else [])]
         paths = [str(ROOT), str(ROOT / "envs"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        if dry and name == "kernels" and not has_gpu():
-            environment["TRITON_INTERPRET"] = "1"  # which triton reads when it is imported
         pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
         self.process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **pipes)
 
     def measured(self) -> dict[str, Any]:
-        """Its numbers and verdicts when it has ended, or {"error": why}, with its `seconds`."""
+        """Its numbers, verdicts and `seconds` when it has ended; if it failed, `error` and what it had kept."""
+        error = ""
         try:
             _, stderr = self.process.communicate(timeout=60 * MINUTES)
-        except subprocess.TimeoutExpired:
-            part = json.loads(self.file.read_text()) if self.file.exists() else {}
-            self.end()
-            found: dict[str, Any] = part | {"error": f"did not end within {MINUTES:.3g} minutes"}
-        else:
             if self.process.returncode or not self.file.exists():
-                part = json.loads(self.file.read_text()) if self.file.exists() else {}
-                found = part | {"error": stderr.strip()[-2000:] or f"exit code {self.process.returncode}"}
-            else:
-                found = json.loads(self.file.read_text())
+                error = stderr.strip()[-2000:] or f"exit code {self.process.returncode}"
+        except subprocess.TimeoutExpired:
+            error = f"did not end within {MINUTES:.3g} minutes"
+        found: dict[str, Any] = json.loads(self.file.read_text()) if self.file.exists() else {}
+        if error:
+            found["error"] = error
+        self.end()
         return found | {"seconds": round(perf_counter() - self.began, 1)}
 
     def end(self) -> None:
@@ -188,7 +179,7 @@ def main(arguments: list[str] | None = None) -> int:
                 if name not in running:
                     running[name] = Part(name, options.dry)
                 result["parts"][name] = running[name].measured() | {"of": kind, "machine": about}
-                running.pop(name).end()
+                running.pop(name)
                 if path is not None:
                     aside = path.with_suffix(".part")
                     aside.write_text(json.dumps(result, indent=1) + "\n")

@@ -16,7 +16,7 @@ class GRU(TorchCell):
         n = tanh(W_n x + b_n + r * (U_n h + c_n)),  h' = (1 - z) * n + z * h
 
     Differs from the paper as torch does: the reset gate acts after U_n. State: h [B, H].
-    Kernels on CUDA and on the CPU (`rlmem.scan.cells`), cuDNN for other types and widths.
+    cuDNN on CUDA, a kernel of the native engine on the CPU (`rlmem.scan.cells`).
 
     hidden_size: H, width of state and output
     init: first weights, see `rlmem.memory.torch_cell.Init`
@@ -37,12 +37,9 @@ class GRU(TorchCell):
         return h, h
 
     def project_slots(self, x: Tensor) -> Tensor | None:
-        return self.input_gates(x) if native.takes(x, *self.rnn.all_weights[0]) else None
-
-    def input_gates(self, x: Tensor) -> Tensor:
-        W, _, b, _ = self.rnn.all_weights[0]
-        return self.projected(x, W, b)
+        W, U, b, c = self.rnn.all_weights[0]
+        return self.projected(x, W, b) if native.takes(x, W, U, b, c) else None
 
     def states_of(self, p: Tensor, state: Tensor, sizes: Tensor) -> Tensor:
         _, U, _, c = self.rnn.all_weights[0]
-        return cells.gru(p, state, U, c, sizes, self.precision)
+        return cells.gru(p, state, U, c, sizes)

@@ -19,8 +19,7 @@ class LSTM(TorchCell):
         i, f, o = sigmoid(W x + U h + b) each,  g = tanh(W_g x + U_g h + b_g)
         c' = f * c + i * g,  h' = o * tanh(c')
 
-    State: (h, c), each [B, H]. Kernels on CUDA and on the CPU (`rlmem.scan.cells`), cuDNN for
-    other types and widths.
+    State: (h, c), each [B, H]. cuDNN on CUDA, a kernel of the native engine on the CPU (`rlmem.scan.cells`).
 
     hidden_size: H, width of state and output
     init: first weights, see `rlmem.memory.torch_cell.Init`; or "sonnet", the library of LP-RNN's paper (Stepleton et
@@ -59,11 +58,8 @@ class LSTM(TorchCell):
         return h, (h, c)
 
     def project_slots(self, x: Tensor) -> Tensor | None:
-        return self.input_gates(x) if native.takes(x, *self.rnn.all_weights[0]) else None
-
-    def input_gates(self, x: Tensor) -> Tensor:
-        W, _, b, b_hidden = self.rnn.all_weights[0]
-        return self.projected(x, W, b + b_hidden)
+        W, U, b, b_hidden = self.rnn.all_weights[0]
+        return self.projected(x, W, b + b_hidden) if native.takes(x, W, U, b, b_hidden) else None
 
     def states_of(self, p: Tensor, state: State, sizes: Tensor) -> State:
-        return cells.lstm(p, *state, self.rnn.all_weights[0][1], sizes, self.precision)
+        return cells.lstm(p, *state, self.rnn.all_weights[0][1], sizes)

@@ -1,7 +1,6 @@
 """What cells with torch's own weights share."""
 
 from abc import abstractmethod
-from contextlib import nullcontext
 from typing import Literal
 
 import torch
@@ -12,7 +11,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from rlmem.memory.base import RecurrentCell, ZeroState
 from rlmem.memory.projecting import Projecting
-from rlmem.scan import native, tf32, triton_cells
+from rlmem.scan import native
 from rlmem.scan.matmul import linear
 from rlmem.types import State, where_start
 
@@ -29,7 +28,7 @@ orthogonal_gates: the part of W and U of every gate is orthogonal; biases are ze
 
 
 class TorchCell(ZeroState, RecurrentCell, Projecting):
-    """A cell whose weights are those of a torch module `rnn`: `states_of`, or cuDNN on CUDA.
+    """A cell whose weights are those of a torch module `rnn`: cuDNN on CUDA, `states_of` elsewhere.
 
     Torch's own packed kernels on the CPU take time quadratic in the number of slots. The output is h, which is the
     state or the first part of it.
@@ -43,8 +42,8 @@ class TorchCell(ZeroState, RecurrentCell, Projecting):
             set_first_weights(rnn, init)
 
     def projected(self, x: Tensor, W: Tensor, b: Tensor) -> Tensor:
-        """x W^T + b, the input's part of the gates; on CUDA not in bf16, since cuDNN does not know it."""
-        return linear(x, W, b, "float32" if x.is_cuda and self.precision == "bf16" else self.precision)
+        """x W^T + b, the input's part of the gates. In float32 on CUDA, where cuDNN multiplies so in `sequence`."""
+        return linear(x, W, b, "float32" if x.is_cuda else self.precision)
 
     def takes(self, x: Tensor, state: State) -> bool:
         """Whether `states_of` can read such tensors."""
@@ -53,10 +52,6 @@ class TorchCell(ZeroState, RecurrentCell, Projecting):
     @abstractmethod
     def project_slots(self, x: Tensor) -> Tensor | None:
         """The input's part of the gates [n, P], with all biases that belong to it; None where no kernel reads it."""
-
-    def input_gates(self, x: Tensor) -> Tensor | None:
-        """`project_slots` for the kernels on CUDA; None where there is none."""
-        return None
 
     @abstractmethod
     def states_of(self, p: Tensor, state: State, sizes: Tensor) -> State:
@@ -97,11 +92,8 @@ class TorchCell(ZeroState, RecurrentCell, Projecting):
         return self.states_of(p, state, torch.tensor([len(p)], device="cpu"))
 
     def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
-        if triton_cells.takes(packed.data, *tree_leaves(state)) and (p := self.input_gates(packed.data)) is not None:
-            return self._states(packed._replace(data=p), state, last)
         if packed.data.is_cuda:
-            with tf32.on_cuda() if self.precision == "tf32" else nullcontext():
-                y, final = self.rnn(packed, tree_map(lambda s: s[None], state))
+            y, final = self.rnn(packed, tree_map(lambda s: s[None], state))
             return y.data, tree_map(lambda s: s[0], final)
         p = self._for_states_of(packed.data, state)
         if p is None:

@@ -1,6 +1,4 @@
-"""GRU, BRC, LSTM and sLSTM over packed episodes: a kernel for the whole sequence, each way, on the native engine.
-
-Those of GRU and LSTM on CUDA are Triton's (`rlmem.scan.triton_cells`).
+"""GRU, BRC, LSTM and sLSTM over packed episodes on the native engine: a call for the whole sequence, each way.
 
 S slots of E episodes lie in the order of `torch.nn.utils.rnn.PackedSequence`; `sizes` [T] has the number of episodes
 that take part in each step, on the CPU, and does not grow. The gradient of U is one product over all slots.
@@ -15,23 +13,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlmem.scan import native, products, triton_cells
-from rlmem.scan.matmul import Precision, derived, gradient_of_weight
+from rlmem.scan import native, products
+from rlmem.scan.matmul import derived, gradient_of_weight
 from rlmem.scan.native import addressable
 
 
-def gru(wx: Tensor, h0: Tensor, U: Tensor, bias: Tensor, sizes: Tensor, precision: Precision = "float32") -> Tensor:
+def gru(wx: Tensor, h0: Tensor, U: Tensor, bias: Tensor, sizes: Tensor) -> Tensor:
     """All states h [S, H] of r, z = sigmoid(wx + uh), n = tanh(wx_n + r * uh_n), h' = n + z * (h - n), uh = U h + bias.
 
     wx: [S, 3H], the input's part of r, z, n
     h0: [E, H], the first states
     U: [3H, H]
     bias: [3H]
-    precision: of the products, on CUDA
     """
     _check(wx, U.shape, sizes, h0)
-    if wx.is_cuda:
-        return triton_cells.gru(wx, h0, U, bias, sizes, precision)
     h: Tensor = _GRU.apply(*map(addressable, (wx, h0, U, bias)), sizes)
     return h
 
@@ -52,19 +47,14 @@ def brc(gates: Tensor, candidate: Tensor, h0: Tensor, U: Tensor, sizes: Tensor) 
     return h
 
 
-def lstm(
-    wx: Tensor, h0: Tensor, c0: Tensor, U: Tensor, sizes: Tensor, precision: Precision = "float32"
-) -> tuple[Tensor, Tensor]:
+def lstm(wx: Tensor, h0: Tensor, c0: Tensor, U: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
     """All states h and c [S, H] of c' = f * c + i * g, h' = o * tanh(c'); i, f, o = sigmoid, g = tanh of wx + U h.
 
     wx: [S, 4H], the input's part of i, f, g, o, with all biases
     h0, c0: [E, H], the first states
     U: [4H, H]
-    precision: of the products, on CUDA
     """
     _check(wx, U.shape, sizes, h0, c0)
-    if wx.is_cuda:
-        return triton_cells.lstm(wx, h0, c0, U, sizes, precision)
     states: tuple[Tensor, Tensor] = _LSTM.apply(*map(addressable, (wx, h0, c0, U)), sizes)
     return states
 
