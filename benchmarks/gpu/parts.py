@@ -40,6 +40,7 @@ from rlmem.errors import one_line
 from rlmem.loops.base import Loop
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.assemble import choose_device
+from rlmem.sweep.mps import PIPES, shared_gpus
 from rlmem.system.hardware import cores, installed_version
 
 ROOT = Path(__file__).parents[2]
@@ -629,12 +630,11 @@ def wide(setting: Setting) -> Numbers:
 
 def side_by_side(setting: Setting) -> Numbers:
     """Runs of one game next to each other on one GPU, with and without CUDA MPS, each in a process of its own."""
-    found: Numbers = {"mps": shutil.which("nvidia-cuda-mps-control") if setting.device.type == "cuda" else None}
-    cases = ((1, False), (2, True)) if setting.dry else ((8, True), (8, False), (1, False), (4, True))
-    for number, mps in cases:
+    found: Numbers = {}
+    for number, mps in ((1, False), (2, True)) if setting.dry else ((8, True), (8, False), (1, False), (4, True)):
         case = f"{number} at once, {'with' if mps else 'without'} MPS"
         try:
-            found[case] = at_once(setting, number, mps and found["mps"] is not None)
+            found[case] = at_once(setting, number, mps)
         except Exception as error:
             found[case] = {"error": one_line(error)}
         keep(found)
@@ -642,26 +642,13 @@ def side_by_side(setting: Setting) -> Numbers:
 
 
 def at_once(setting: Setting, number: int, mps: bool) -> Numbers:
-    program = (
-        f"import sys; sys.path[:0] = {[str(ROOT), str(Path(__file__).parent)]!r}; import parts; parts.one_of_many()"
-    )
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        variables = os.environ | {"OMP_NUM_THREADS": "1"}
-        variables |= {f"CUDA_MPS_{kind}_DIRECTORY": str(folder / kind) for kind in ("PIPE", "LOG")} if mps else {}
-        if mps:
-            for kind in "PIPE", "LOG":
-                (folder / kind).mkdir()
-            subprocess.run(["nvidia-cuda-mps-control", "-d"], env=variables, check=True, timeout=20)
-        arguments = [name, "dry" if setting.dry else "", setting.device.type]
-        runs = [
-            subprocess.Popen(
-                [sys.executable, "-c", program, str(i), *arguments],
-                env=variables,
-                stderr=open(folder / f"{i}.err", "w"),
-            )
-            for i in range(number)
-        ]
+    paths = [str(ROOT), str(Path(__file__).parent)]
+    program = f"import sys; sys.path[:0] = {paths!r}; import parts; parts.one_of_many()"
+    with tempfile.TemporaryDirectory() as name, shared_gpus(number if mps else 1, lambda line: None):
+        folder, shares, variables = Path(name), PIPES in os.environ, os.environ | {"OMP_NUM_THREADS": "1"}
+        command, arguments = [sys.executable, "-c", program], [name, "dry" if setting.dry else "", setting.device.type]
+        logs = [open(folder / f"{i}.err", "w") for i in range(number)]
+        runs = [subprocess.Popen([*command, str(i), *arguments], env=variables, stderr=logs[i]) for i in range(number)]
         try:
             until = perf_counter() + 60
             while len(list(folder.glob("*.ready"))) < number and perf_counter() < until:
@@ -675,12 +662,15 @@ def at_once(setting: Setting, number: int, mps: bool) -> Numbers:
             for run in runs:
                 run.kill()
                 run.wait()
-            if mps:
-                subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True, env=variables, timeout=20)
         each = [json.loads(file.read_text()) for file in folder.glob("*.json")]
-        errors = [line for i in range(number) for line in (folder / f"{i}.err").read_text().splitlines()[-1:]]
+        errors = [line for log in logs for line in Path(log.name).read_text().splitlines()[-1:]]
     total = sum(run["steps"] / run["seconds"] for run in each)
-    return {"steps_per_second": total if len(each) == number else None, "runs": each, "mps": mps, "errors": errors[:8]}
+    return {
+        "steps_per_second": total if len(each) == number else None,
+        "runs": each,
+        "mps": shares,
+        "errors": errors[:8],
+    }
 
 
 def one_of_many() -> None:
@@ -708,9 +698,8 @@ def one_of_many() -> None:
 
 def judge_side_by_side(found: Numbers) -> Verdicts:
     for name, numbers in found.items():
-        if isinstance(numbers, dict):
-            note = numbers.get("error") or ("" if numbers["mps"] else "MPS was off")
-            yield Verdict(f"ffm, medium, {name}", numbers.get("steps_per_second"), unit="steps/s", note=note)
+        note = numbers.get("error") or ("" if numbers["mps"] else "MPS was off")
+        yield Verdict(f"ffm, medium, {name}", numbers.get("steps_per_second"), unit="steps/s", note=note)
 
 
 PARTS: dict[str, tuple[Callable[[Setting], Numbers], Callable[[Numbers], Verdicts]]] = {
