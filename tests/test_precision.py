@@ -14,10 +14,12 @@ import rlmem
 from rlmem.agents.base import Network
 from rlmem.config.compose import load
 from rlmem.errors import UserError
+from rlmem.loops.on_policy import RATIO_ALARM
 from rlmem.memory.base import Memory
+from rlmem.run.assemble import choose_device
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
-from rlmem.scan import bf16, native, products
+from rlmem.scan import bf16, native, products, tf32
 from rlmem.scan.matmul import Linear, constant_weights, linear
 
 DEVIATION = 0.02
@@ -259,3 +261,57 @@ def test_learning_is_equal(in_tmp, monkeypatch, game):
         print(game, precision, scores)
     assert means["float32"] > chance + 0.7 * (best - chance), means
     assert abs(means["bf16"] - means["float32"]) < 0.1 * (best - chance), means
+
+
+def test_tf32_rounds_to_ten_bits_of_mantissa():
+    """Ties go away from zero; what is not finite stays."""
+    ulp = 2.0**-10
+    x = torch.tensor([1 + ulp / 2, -1 - ulp / 2, 1 + ulp / 2.001, 1 + ulp, 0.0, torch.inf, -torch.inf])
+    assert tf32.rounded(x).tolist() == [1 + ulp, -1 - ulp, 1, 1 + ulp, 0, torch.inf, -torch.inf]
+    nan = torch.tensor([0x7FFFFFFF], dtype=torch.int32).view(torch.float32)
+    assert tf32.rounded(nan).isnan().all()
+
+
+def test_products_in_tf32_are_those_of_rounded_numbers_both_ways():
+    x, W, b, g = draw(300, 20), draw(8, 20), draw(8), draw(300, 8)
+    leaves = [v.clone().requires_grad_() for v in (x, W, b)]
+    y = linear(*leaves, "tf32")
+    found = [y, *torch.autograd.grad(y, leaves, g)]
+    X, V, G = (tf32.rounded(v).double() for v in (x, W, g))
+    for ours, truth in zip(found, (X @ V.t() + b, G @ V, G.t() @ X, g.double().sum(0)), strict=True):
+        torch.testing.assert_close(ours.double(), truth, rtol=1e-5, atol=1e-5)
+    assert not torch.equal(y, linear(x, W, b))
+    assert torch.equal(linear(x.double(), W.double(), None, "tf32"), linear(x.double(), W.double()))
+
+
+@pytest.mark.gpu
+def test_products_in_tf32_are_off_by_its_rounding_and_others_are_not():
+    """Forward and backward, on a GPU by its own instructions."""
+    device = choose_device("auto")
+    x, W, g = draw(300, 256).to(device), draw(64, 256).to(device), draw(300, 64).to(device)
+
+    def off(precision: str) -> float:
+        leaves = [v.clone().requires_grad_() for v in (x, W)]
+        y = linear(*leaves, None, precision)
+        found = [y, *torch.autograd.grad(y, leaves, g)]
+        truth = [x.double() @ W.double().t(), g.double() @ W.double(), g.double().t() @ x.double()]
+        return max(float((v.detach() - w).norm() / w.norm()) for v, w in zip(found, truth, strict=True))
+
+    assert off("float32") < 1e-6
+    assert 1e-5 < off("tf32") < 1e-3
+    assert off("float32") < 1e-6, "the precision of one product is not left behind"
+
+
+@pytest.mark.parametrize("memory", ["ffm", "gru"])
+def test_the_replay_invariant_has_a_bound_in_tf32(in_tmp, memory, capsys):
+    small_run(f"memory={memory}", "precision=tf32", base=RUN)
+    deviations = [row["ppo/ratio_max_dev"] for row in without_time("run") if "ppo/ratio_max_dev" in row]
+    assert len(deviations) > 3 and max(deviations) < RATIO_ALARM["tf32"]
+    assert rlmem.load("run").network.computes_in == "tf32"
+
+
+def test_graphs_take_tf32_and_fused_code_does_not(in_tmp):
+    with pytest.raises(UserError, match=r"compile=inductor: .* precision=tf32; .*e\.g\. compile=off"):
+        plan(load([*TINY, "precision=tf32", "compile=inductor"]))
+    with pytest.raises(UserError, match=r"compile=graphs: CUDA graphs need a GPU"):
+        plan(load([*TINY, "precision=tf32", "compile=graphs", "device=cpu"]))

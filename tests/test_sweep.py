@@ -27,6 +27,7 @@ from rlmem.config.overrides import assignment
 from rlmem.errors import UserError
 from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
+from rlmem.sweep import mps
 from rlmem.sweep.axes import axes, expand, label, probes
 from rlmem.sweep.jobs import STALE, Job, NewJob, Owner, started
 from rlmem.sweep.manifest import Manifest
@@ -674,3 +675,22 @@ def test_the_commands_of_the_guide_run(in_tmp):
         arguments = shlex.split(line, comments=True)[2:]
         done = arguments == ["my_sweep.yaml"] or str(folder) in arguments
         assert main(["sweep", *arguments, *([] if done else ["--dry-run"])]) == 0, line
+
+
+@pytest.mark.parametrize(("per_gpu", "code"), [(1, 0), (4, 0), (4, 1)])
+def test_jobs_on_one_gpu_share_it_by_a_daemon_that_ends_with_them(per_gpu, code, tmp_path, monkeypatch):
+    """Where it starts; a sweep goes on without it where it does not."""
+    program, calls = tmp_path / mps.PROGRAM, tmp_path / "calls"
+    start = f'if [ "$1" = -d ]; then echo start $CUDA_MPS_PIPE_DIRECTORY; exit {code}; fi'
+    program.write_text(f"#!/bin/sh\n{start} >> {calls}\ncat >> {calls}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.delenv(mps.PIPES, raising=False)
+    said, starts = [], per_gpu > 1
+    with mps.shared_gpus(per_gpu, said.append):
+        assert (mps.PIPES in os.environ) == (starts and code == 0)
+    assert mps.PIPES not in os.environ
+    called = calls.read_text().split() if calls.exists() else []
+    assert called[:1] == (["start"] if starts else [])
+    assert called[2:] == (["quit"] if starts and code == 0 else [])
+    assert [("take turns" in line) for line in said] == ([code == 1] if starts else [])

@@ -84,6 +84,27 @@ def check_linear(dtype, T: int, N: int, shared: bool, constant: bool, reverse: b
     )
 
 
+def check_ahead() -> None:
+    """A scan is to the bit what it is when every slot is loaded alone, both ways."""
+    for dtype, (T, N), reverse in (torch.float32, (17, 70), False), (torch.complex64, (8, 5), True):
+        for constant in (False, True):
+            draw, start = draws(4), starts(2, T)
+            a = draw(dtype, N) if constant else draw(dtype, 2, T, N)
+            b, h0, grad = draw(dtype, 2, T, N), draw(dtype, 2, N), draw(dtype, 2, T, N)
+
+            def results(ahead: int, a=a, b=b, h0=h0, grad=grad, start=start, reverse=reverse) -> list[Tensor]:
+                triton_scan.AHEAD, before = ahead, triton_scan.AHEAD
+                try:
+                    h = triton_scan.forward(a, b, h0, start, reverse)
+                    gradients = triton_scan.backward(a, h, h0, start, grad, b.shape[2], True, reverse)
+                finally:
+                    triton_scan.AHEAD = before
+                return [h, *(x for x in gradients if x is not None)]
+
+            for alone, ours in zip(results(1), results(triton_scan.AHEAD), strict=True):
+                assert torch.equal(alone, ours), (dtype, T, N, constant)
+
+
 RULES = ("outer", "delta", "hadamard")
 MATRIX = [*product(RULES, (torch.float64,), (1, 2, 16, 37), ((3, 5), (33, 40)))]
 MATRIX += [*product(RULES, (torch.float32,), (37,), ((33, 40),))]
@@ -184,6 +205,7 @@ def check(cases: str) -> None:
         check_matrix(*case)
     for sizes in ((5, 4, 2), (70, 3, 1), (5, 33, 4))[: 2 if cases == "few" else 3]:
         check_ffm(*sizes)
+    check_ahead()
     check_what_is_not_finite()
 
 

@@ -7,16 +7,22 @@ CPU if there is no GPU, to show that the part works.
 """
 
 import argparse
+import cProfile
 import json
+import os
+import pstats
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 from xml.etree import ElementTree
 
@@ -31,7 +37,10 @@ from rlmem.bench.timing import Stopwatch, wait
 from rlmem.bench.update import UpdateBench
 from rlmem.config.catalog import catalog
 from rlmem.errors import one_line
+from rlmem.loops.base import Loop
+from rlmem.record.recorder import read_jsonl
 from rlmem.run.assemble import choose_device
+from rlmem.sweep.mps import PIPES, shared_gpus
 from rlmem.system.hardware import cores, installed_version
 
 ROOT = Path(__file__).parents[2]
@@ -98,9 +107,9 @@ def run_tests(setting: Setting) -> Numbers:
     """The tests marked gpu. A dry run takes one of them: they all belong to `make test`."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "tests.xml")
-        files = [f"tests/test_{name}.py" for name in ("compile", "gpu", "scan", "triton", "waiting")]
+        files = [f"tests/test_{name}.py" for name in ("compile", "gpu", "precision", "scan", "triton", "waiting")]
         few = ["tests/test_gpu.py", "-k", "values and ffm"]
-        chosen = few if setting.dry else [*files, "-n", str(min(8, cores())), "--dist", "worksteal"]
+        chosen = few if setting.dry else [*files, "-n", str(min(12, cores())), "--dist", "worksteal"]
         options = ["-m", "gpu", "-p", "no:cacheprovider", f"--junitxml={report}", *chosen]
         done = subprocess.run([sys.executable, "-m", "pytest", *options], cwd=ROOT, capture_output=True, text=True)
         if done.returncode not in (0, 1) or not report.exists():  # 1: some failed
@@ -388,9 +397,315 @@ def judge_published(found: Numbers) -> Verdicts:
     yield Verdict("POPGym's published run of 15 million steps", found["whole_seconds"], 60.0, True, "s", note)
 
 
+# POPGym's iterations
+
+
+STEPS: dict[str, tuple[str, ...]] = {"float32": (), "and tf32": ("precision=tf32",)}
+"""What an iteration is measured with, each on top of the ones before: overrides."""
+GAMES = {
+    "gru, easy": ("memory=gru",),
+    "ffm, medium": ("memory=ffm", "memory.hidden_size=128", "memory.trace_size=128", "env.level=medium"),
+}
+
+
+def games(setting: Setting) -> list[str]:
+    return list(GAMES)[: 1 if setting.dry else None]
+
+
+FILE: list[Path] = []
+"""Where a part's numbers go, if it is run by `run.py`."""
+
+
+def keep(found: Numbers) -> None:
+    """Write down what was found so far: a part may be ended before it is done."""
+    for file in FILE:
+        aside = file.with_suffix(".aside")
+        aside.write_text(json.dumps({"numbers": found, "verdicts": []}))
+        aside.replace(file)
+
+
+@contextmanager
+def popgym_loop(setting: Setting, game: str, *more: str) -> Iterator[tuple[Loop, Path]]:
+    """The loop of POPGym's published run of a game, in graphs where there are some, and its folder."""
+    overrides = ["algo=ppo_popgym", "env=repeat_previous", *GAMES[game]]
+    overrides += [f"total_steps={FOREVER}", "evaluation.every=null", f"device={setting.device.type}", *more]
+    overrides += [GRAPHS] if setting.graphs else []
+    if setting.dry:
+        overrides += ["env.num_envs=4", "algo.rollout_slots=16", "algo.epochs=1", "memory.hidden_size=32"]
+        overrides += ["encoder.hidden_size=8", *(["memory.trace_size=4"] if "ffm" in game else [])]
+    with tempfile.TemporaryDirectory() as folder:
+        yield training_loop(overrides, Path(folder)), Path(folder)
+
+
+def iterations(setting: Setting) -> Numbers:
+    """The first iteration of POPGym's published runs and two more, with one step after the other."""
+    found: Numbers = {}
+    for game, last in product(games(setting), range(len(STEPS))):
+        step, overrides = list(STEPS)[last], sum(list(STEPS.values())[: last + 1], ())
+        try:
+            found[f"{game}: {step}"] = iteration(setting, game, *overrides)
+        except Exception as error:
+            found[f"{game}: {step}"] = {"error": one_line(error)}
+        keep(found)
+    return found
+
+
+def iteration(setting: Setting, game: str, *overrides: str) -> Numbers:
+    with popgym_loop(setting, game, *overrides) as (loop, folder):
+        each: list[dict[str, float]] = []
+        for _ in range(3):
+            wait(setting.device)
+            before, began = {**loop.collector.seconds, "learn": loop.learn_time}, perf_counter()
+            steps = loop.collector.steps
+            loop.iterate()
+            wait(setting.device)
+            now = {**loop.collector.seconds, "learn": loop.learn_time}
+            spent = {name: seconds - before.get(name, 0.0) for name, seconds in now.items()}
+            each.append({"seconds": perf_counter() - began, "steps": loop.collector.steps - steps, **spent})
+        rows = [row for row in read_jsonl(folder / "metrics.jsonl") if "update" in row]
+        log = (folder / "log.txt").read_text().splitlines()
+        return {
+            "first": each[0]["seconds"],
+            "iterations": each,
+            "seconds": min(it["seconds"] for it in each[1:]),
+            "ratio_max_dev": max(row["ppo/ratio_max_dev"] for row in rows),
+            "value_loss": [row["ppo/value_loss"] for row in rows],
+            "log": [line for line in log if "without a graph" in line or "deviat" in line][:5],
+        }
+
+
+def judge_iterations(found: Numbers) -> Verdicts:
+    for name, numbers in found.items():
+        yield Verdict(f"{name}: an iteration", numbers.get("seconds"), unit="s", note=numbers.get("error", ""))
+
+
+def rounding(setting: Setting) -> Numbers:
+    """The largest deviation of PPO's ratios in two updates, by memory and precision."""
+    found: Numbers = {}
+    names = ("ffm",) if setting.dry else ("ffm", "gru", "lstm", "lru", "shm")
+    sizes = ["memory.hidden_size=8", "encoder.hidden_size=8", "algo.rollout_slots=16"] if setting.dry else []
+    for name, precision in product(names, ("float32", "tf32")):
+        overrides = [*PPO, f"memory={name}", f"precision={precision}", "evaluation.every=null", *sizes]
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                loop = training_loop([*overrides, f"device={setting.device.type}"], Path(folder))
+                for _ in range(2):
+                    loop.iterate()
+                rows = [row for row in read_jsonl(Path(folder, "metrics.jsonl")) if "update" in row]
+            found[f"{name} in {precision}"] = {"deviation": max(row["ppo/ratio_max_dev"] for row in rows)}
+        except Exception as error:
+            found[f"{name} in {precision}"] = {"error": one_line(error)}
+        keep(found)
+    return found
+
+
+def judge_rounding(found: Numbers) -> Verdicts:
+    for name, numbers in found.items():
+        bound = 2.5e-3 if "tf32" in name else 1e-4
+        what, note = f"{name}: ppo/ratio_max_dev", numbers.get("error", "")
+        yield Verdict(what, numbers.get("deviation"), bound, True, note=note)
+
+
+# Where the time of an iteration goes
+
+
+def profiles(setting: Setting) -> Numbers:
+    """Kernels, gaps between them, calls of the driver and Python's functions, of collecting and of learning."""
+    found: Numbers = {}
+    for game in games(setting):
+        try:
+            found[game] = profile_of(setting, game)
+        except Exception as error:
+            found[game] = {"error": one_line(error)}
+        keep(found)
+    return found
+
+
+def profile_of(setting: Setting, game: str) -> Numbers:
+    with popgym_loop(setting, game, "algo.epochs=4") as (loop, _):
+        for _ in range(2):
+            loop.iterate()
+        found: Numbers = {}
+        for how in "device", "python":
+            rollouts = []
+
+            def collect(rollouts: list[Any] = rollouts) -> None:
+                rollouts.append(loop.collect()[0])
+
+            def learn(rollouts: list[Any] = rollouts) -> None:
+                loop.algo.update(rollouts[0], loop.batching, 0.0)
+
+            for name, run in (("collect", collect), ("learn", learn)):
+                found[f"{name}, {how}"] = (on_device if how == "device" else in_python)(setting, run)
+        return found
+
+
+def on_device(setting: Setting, run: Callable[[], None]) -> Numbers:
+    """What the device did: kernels by their time, the gaps between them, and calls of the driver."""
+    there = setting.device.type == "cuda"
+    activity = torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[activity.CUDA if there else activity.CPU]) as profiler:
+        wait(setting.device)
+        began = perf_counter()
+        run()
+        wait(setting.device)
+        seconds = perf_counter() - began
+    events = profiler.profiler.kineto_results.events()
+    of_device = torch.autograd.DeviceType.CUDA if there else torch.autograd.DeviceType.CPU
+    work = sorted((e.start_ns(), e.duration_ns(), e.name()) for e in events if e.device_type() == of_device)
+    calls = [(e.duration_ns(), e.name()) for e in events if e.device_type() != of_device]
+    busy, end, gaps = 0, None, []
+    for start, duration, name in work:
+        if end is not None and start > end:
+            gaps.append((start - end, name))
+        busy += max(0, start + duration - max(start, end or start))
+        end = max(end or 0, start + duration)
+    sizes = {"1": 1e3, "5": 5e3, "20": 2e4, "100": 1e5, "1000": 1e6}
+    return {
+        "seconds": seconds,
+        "busy_seconds": busy / 1e9,
+        "kernels": len(work),
+        "top": top([(duration, name) for _, duration, name in work]),
+        "gaps_longer_than_us": {
+            size: {"number": sum(g >= ns for g, _ in gaps), "seconds": sum(g for g, _ in gaps if g >= ns) / 1e9}
+            for size, ns in sizes.items()
+        },
+        "after_gaps": top(gaps),
+        "calls": top(calls),
+    }
+
+
+def top(timed: list[tuple[int, str]], most: int = 12) -> list[Numbers]:
+    """The names with the most time, of pairs of nanoseconds and a name."""
+    total: Counter[str] = Counter()
+    number: Counter[str] = Counter()
+    for ns, name in timed:
+        total[name[:120]] += ns
+        number[name[:120]] += 1
+    return [{"name": name, "number": number[name], "us": ns / 1e3} for name, ns in total.most_common(most)]
+
+
+def in_python(setting: Setting, run: Callable[[], None]) -> Numbers:
+    """The functions in which the host spent most of its time, those that they call apart."""
+    profiler, began = cProfile.Profile(), perf_counter()
+    profiler.runcall(run)
+    wait(setting.device)
+    seconds = perf_counter() - began
+    rows = []
+    stats: dict[Any, Any] = pstats.Stats(profiler).stats  # type: ignore[attr-defined]
+    for (file, line, name), (_, number, own, whole, _) in stats.items():
+        place = f"{'/'.join(Path(file).parts[-3:])}:{line} {name}"[-100:]
+        rows.append({"name": place, "number": number, "us": 1e6 * own, "whole_us": 1e6 * whole})
+    return {"seconds": seconds, "top": sorted(rows, key=lambda row: -row["us"])[:12]}
+
+
+def judge_profiles(found: Numbers) -> Verdicts:
+    for game, numbers in found.items():
+        for name in ("collect, device", "learn, device"):
+            part = numbers.get(name, {})
+            share = part.get("busy_seconds") and part["busy_seconds"] / part["seconds"]
+            yield Verdict(f"{game}: {name}: share of time that it is busy", share, note=numbers.get("error", ""))
+
+
+def wide(setting: Setting) -> Numbers:
+    """Runs with many environments."""
+    found: Numbers = {}
+    cases = (("ffm", 4),) if setting.dry else (("ffm", 4096), ("ffm", 1024), ("gru", 1024))
+    more = [GRAPHS] if setting.graphs else []
+    for (name, num_envs), precision in product(cases, ("tf32",) if setting.dry else ("tf32", "float32")):
+        if name == "gru" and precision == "float32":
+            continue
+        case = f"ppo {name}, {num_envs} environments, {precision}"
+        try:
+            overrides = (f"memory={name}", *PPO, f"env.num_envs={num_envs}", f"precision={precision}", *more)
+            found[case] = rate(setting, *overrides)
+        except Exception as error:
+            found[case] = {"error": one_line(error)}
+        keep(found)
+    return found
+
+
+# Runs side by side
+
+
+def side_by_side(setting: Setting) -> Numbers:
+    """Runs of one game next to each other on one GPU, with and without CUDA MPS, each in a process of its own."""
+    found: Numbers = {}
+    for number, mps in ((1, False), (2, True)) if setting.dry else ((8, True), (8, False), (1, False), (4, True)):
+        case = f"{number} at once, {'with' if mps else 'without'} MPS"
+        try:
+            found[case] = at_once(setting, number, mps)
+        except Exception as error:
+            found[case] = {"error": one_line(error)}
+        keep(found)
+    return found
+
+
+def at_once(setting: Setting, number: int, mps: bool) -> Numbers:
+    paths = [str(ROOT), str(Path(__file__).parent)]
+    program = f"import sys; sys.path[:0] = {paths!r}; import parts; parts.one_of_many()"
+    with tempfile.TemporaryDirectory() as name, shared_gpus(number if mps else 1, lambda line: None):
+        folder, shares, variables = Path(name), PIPES in os.environ, os.environ | {"OMP_NUM_THREADS": "1"}
+        command, arguments = [sys.executable, "-c", program], [name, "dry" if setting.dry else "", setting.device.type]
+        logs = [open(folder / f"{i}.err", "w") for i in range(number)]
+        runs = [subprocess.Popen([*command, str(i), *arguments], env=variables, stderr=logs[i]) for i in range(number)]
+        try:
+            until = perf_counter() + 60
+            while len(list(folder.glob("*.ready"))) < number and perf_counter() < until:
+                if any(run.poll() for run in runs):
+                    break
+                sleep(0.05)
+            (folder / "go").touch()
+            for run in runs:
+                run.wait(timeout=60)
+        finally:
+            for run in runs:
+                run.kill()
+                run.wait()
+        each = [json.loads(file.read_text()) for file in folder.glob("*.json")]
+        errors = [line for log in logs for line in Path(log.name).read_text().splitlines()[-1:]]
+    total = sum(run["steps"] / run["seconds"] for run in each)
+    return {
+        "steps_per_second": total if len(each) == number else None,
+        "runs": each,
+        "mps": shares,
+        "errors": errors[:8],
+    }
+
+
+def one_of_many() -> None:
+    """A run that waits for the others after its second iteration.
+
+    Arguments of the process: its number, a folder, "dry" or "", and the device.
+    """
+    number, name, dry, device = sys.argv[1:]
+    torch.set_num_threads(1)
+    setting, folder = Setting(torch.device(device), bool(dry)), Path(name)
+    with popgym_loop(setting, "ffm, medium", "precision=tf32") as (loop, _):
+        for _ in range(2):
+            loop.iterate()
+        wait(setting.device)
+        (folder / f"{number}.ready").touch()
+        while not (folder / "go").exists():
+            sleep(0.01)
+        steps, began = loop.collector.steps, perf_counter()
+        while perf_counter() - began < (0.2 if dry else 8):
+            loop.iterate()
+        wait(setting.device)
+        done = {"steps": loop.collector.steps - steps, "seconds": perf_counter() - began}
+    (folder / f"{number}.json").write_text(json.dumps(done))
+
+
+def judge_side_by_side(found: Numbers) -> Verdicts:
+    for name, numbers in found.items():
+        note = numbers.get("error") or ("" if numbers["mps"] else "MPS was off")
+        yield Verdict(f"ffm, medium, {name}", numbers.get("steps_per_second"), unit="steps/s", note=note)
+
+
 PARTS: dict[str, tuple[Callable[[Setting], Numbers], Callable[[Numbers], Verdicts]]] = {
     "tests": (run_tests, judge_tests),
     "check": (check_memories, judge_check),
+    "rounding": (rounding, judge_rounding),
     "limits": (limits, judge_limits),
     "scans": (scans, judge_scans),
     "memories": (memories, judge_memories),
@@ -399,9 +714,13 @@ PARTS: dict[str, tuple[Callable[[Setting], Numbers], Callable[[Numbers], Verdict
     "updates": (updates, judge_updates),
     "solving": (solving, judge_solving),
     "published": (published, judge_published),
+    "iterations": (iterations, judge_iterations),
+    "profiles": (profiles, judge_profiles),
+    "wide": (wide, judge_rates),
+    "side_by_side": (side_by_side, judge_side_by_side),
 }
 """Each takes less than eight minutes on a GPU of a data centre."""
-UNTIMED = ("tests", "check")
+UNTIMED = ("tests", "check", "rounding")
 """Parts that time nothing."""
 
 
@@ -413,6 +732,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     measure, judge = PARTS[options.part]
+    FILE.append(options.file)
     found = measure(Setting(choose_device("auto"), options.dry))
     verdicts = [as_json(verdict) for verdict in judge(found)]
     options.file.write_text(json.dumps({"numbers": found, "verdicts": verdicts}))

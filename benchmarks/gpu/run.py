@@ -75,17 +75,18 @@ class Part:
         self.process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **pipes)
 
     def measured(self) -> dict[str, Any]:
-        """Its numbers and verdicts when it has ended, or {"error": why}, with its `seconds`."""
+        """Its numbers, verdicts and `seconds` when it has ended; if it failed, `error` and what it had kept."""
+        error = ""
         try:
             _, stderr = self.process.communicate(timeout=60 * MINUTES)
-        except subprocess.TimeoutExpired:
-            self.end()
-            found: dict[str, Any] = {"error": f"did not end within {MINUTES} minutes"}
-        else:
             if self.process.returncode or not self.file.exists():
-                found = {"error": stderr.strip()[-2000:] or f"exit code {self.process.returncode}"}
-            else:
-                found = json.loads(self.file.read_text())
+                error = stderr.strip()[-2000:] or f"exit code {self.process.returncode}"
+        except subprocess.TimeoutExpired:
+            error = f"did not end within {MINUTES:.3g} minutes"
+        found: dict[str, Any] = json.loads(self.file.read_text()) if self.file.exists() else {}
+        if error:
+            found["error"] = error
+        self.end()
         return found | {"seconds": round(perf_counter() - self.began, 1)}
 
     def end(self) -> None:
@@ -119,7 +120,12 @@ def holds(part: dict[str, Any], dry: bool) -> bool:
 
 
 def commit() -> str | None:
-    """The commit that is measured; None if files differ from it, those of results apart, or outside a repository."""
+    """The commit that is measured; None if files differ from it, those of results apart, or outside a repository.
+
+    A tree that was copied without its repository has its commit in a file `.commit`.
+    """
+    if (file := ROOT / ".commit").exists():
+        return file.read_text().strip()
     git = ["git", "-C", str(ROOT)]
     head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
     changed = [*git, "status", "--porcelain", "--", ".", ":!benchmarks/gpu/*.json"]
@@ -128,12 +134,15 @@ def commit() -> str | None:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    global MINUTES
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help="default: all")
     parser.add_argument("--json", type=Path, help="default: benchmarks/gpu/NAME-OF-THE-GPU.json; dry: none")
+    parser.add_argument("--seconds", type=float, default=60 * MINUTES, help="that a part may take")
     parser.add_argument("--again", action="store_true", help="measure what the file has, too")
     parser.add_argument("--dry", action="store_true", help="tiny sizes, on the CPU if there is no GPU")
     options = parser.parse_args(arguments)
+    MINUTES = options.seconds / 60
     if names := missing():
         print(how_to_bring(names), file=sys.stderr)
         return 2
@@ -170,7 +179,7 @@ def main(arguments: list[str] | None = None) -> int:
                 if name not in running:
                     running[name] = Part(name, options.dry)
                 result["parts"][name] = running[name].measured() | {"of": kind, "machine": about}
-                running.pop(name).end()
+                running.pop(name)
                 if path is not None:
                     aside = path.with_suffix(".part")
                     aside.write_text(json.dumps(result, indent=1) + "\n")

@@ -61,6 +61,7 @@ class Network(nn.Module):
     trunks: Trunks
     reads_slots: ClassVar[bool] = True
     """Whether its trunks read slots as environments give them, one by one, which analyses and exports rely on."""
+    computes_in: Precision = "float32"
 
     @property
     def reads_reward(self) -> bool:
@@ -81,6 +82,7 @@ class Network(nn.Module):
 
     def compute_in(self, precision: Precision) -> None:
         """Take products in this precision, here and in later copies (docs/design.md, "Precision")."""
+        self.computes_in = precision
         for module in self.modules():
             if isinstance(module, Linear | Memory):
                 module.precision = precision

@@ -37,7 +37,7 @@ class TopLevel:
     init_from: str | None
     on_nan: Literal["stop", "skip"]
     compile: Literal["off", "inductor", "graphs"]
-    precision: Literal["float32", "bf16"]
+    precision: Literal["float32", "bf16", "tf32"]
 
 
 @dataclass

@@ -14,7 +14,8 @@ from rlmem.loops.parts import Learner, Results
 from rlmem.memory.base import redraw
 from rlmem.parallel import alone, gathered, place, totals
 
-RATIO_ALARM = 1e-3
+RATIO_ALARM = {"float32": 1e-3, "tf32": 2.5e-3, "bf16": 2e-2}
+"""By the precision of the agent's products (docs/design.md, "Precision")."""
 """Rounding stays far below this deviation; see the replay invariant in docs/design.md."""
 
 
@@ -89,7 +90,7 @@ class OnPolicyLoop(Loop):
             what = f"rewards are learnt from times {own['reward_scale']:.3g} (algo.reward_scale)"
             self.notices.once("scale", what)
         deviation = f"{prefix}ratio_max_dev"
-        if metrics.get(deviation, 0) > RATIO_ALARM:
+        if metrics.get(deviation, 0) > RATIO_ALARM[self.agent.computes_in]:
             what = f"{deviation} is {metrics[deviation]:.1e}: training does not read what acting read"
             why = "a memory or environment that breaks its contract?"
             self.progress.say(f"step {self.collector.steps}: {what}; {why}")

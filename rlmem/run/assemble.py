@@ -25,7 +25,7 @@ from rlmem.run.build import MANY_ENVS, build_group, build_memory, make_evaluatio
 from rlmem.run.forecast import large_agent, require_memory
 from rlmem.run.stored import load_agent
 from rlmem.run.trunks import make_trunks, with_encoder
-from rlmem.scan import bf16
+from rlmem.scan import bf16, tf32
 from rlmem.seeding import Streams
 from rlmem.system.hardware import cores
 
@@ -65,6 +65,8 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
         _require_compiler(settings, device)
     if settings.precision == "bf16" and (why := bf16.missing(device)):
         raise UserError(f"precision=bf16: {why}; e.g. precision=float32, or RLMEM_BF16=emulated to try it slowly")
+    if settings.precision == "tf32" and (why := tf32.missing(device)):
+        raise UserError(f"precision=tf32: {why}; e.g. precision=float32")
     algo, batching = build_group(config, "algo"), build_group(config, "batching")
     asked = num_envs or _share_of_envs(config, algo, device) or config.values["env"].get("num_envs")
     only_one = asked is not None and (dry_run or asked > MANY_ENVS)
@@ -134,9 +136,9 @@ def _require_compiler(settings: Settings, device: torch.device) -> None:
     """Raise UserError if networks cannot be compiled as the settings ask, on this device."""
     where = f"compile={settings.compile}"
     graphs = settings.compile == "graphs"
-    if settings.precision == "bf16":
-        what = "no graph was tried with" if graphs else "compiled code only emulates the products of"
-        what += " precision=bf16"
+    if settings.precision == "bf16" or (settings.precision == "tf32" and not graphs):
+        what = "no graph was tried with" if graphs else "compiled code has not the products of"
+        what += f" precision={settings.precision}"
         raise UserError(f"{where}: {what}; expected one of the two; e.g. compile=off")
     if graphs and device.type != "cuda":
         raise NotHere(

@@ -43,7 +43,7 @@ def summary(config: Config, parts: Parts, where: str) -> str:
     settings, choices, devices = config.settings, config.choices, config.settings.trainer.devices
     described, replay = parts.algo.describe(parts.plan), _replay(parts)
     threads = f", {learning_threads(settings)} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
-    by = ", products in bf16" if settings.precision == "bf16" else ""
+    by = "" if settings.precision == "float32" else f", products in {settings.precision}"
     together = f"{devices} processes, each with {parts.num_envs} of the environments"
     training = f"{choices['algo']}, {choices['batching']} batching: {settings.total_steps:,} steps"
     checkpoint, whole = settings.checkpoint, " with the replay" if replay else ""

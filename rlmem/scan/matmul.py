@@ -1,4 +1,4 @@
-"""Matrix products: in single precision on the CPU by a kernel of the native engine (docs/design.md), or in bf16.
+"""Matrix products: in single precision on the CPU by a kernel of the native engine (docs/design.md), in bf16 or TF32.
 
 Which precision a product has, its caller says: it belongs to an agent, whose modules carry it.
 """
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.scan import bf16, native, products
+from rlmem.scan import bf16, native, products, tf32
 from rlmem.types import Recording
 
 FEW = 16
@@ -26,7 +26,7 @@ LITTLE = 1 << 18
 KERNEL_LEADS = platform.machine().lower() in ("x86_64", "amd64")
 """Elsewhere torch's library may use a unit for matrices, as on Apple's processors, which the kernel does not."""
 
-Precision = Literal["float32", "bf16"]
+Precision = Literal["float32", "bf16", "tf32"]
 """Of the inputs of products in single precision; sums, results and all else are float32. Doubles stay doubles."""
 
 Kept = dict[tuple[str, int], tuple[Tensor, int, Any]]
@@ -106,7 +106,7 @@ class Linear(nn.Linear):
 def linear(x: Tensor, W: Tensor, b: Tensor | None = None, precision: Precision = "float32") -> Tensor:
     """x W^T + b for x [..., D], W [H, D], b [H]; differentiable."""
     if torch.compiler.is_compiling():  # exported, too: a file must not depend on the hardware that it was made on
-        rounds = _rounds(x, W, precision)
+        rounds = precision == "bf16" and _rounds(x, W, precision)
         return F.linear(bf16.rounded(x), bf16.rounded(W), b) if rounds else F.linear(x, W, b)
     if not torch.is_grad_enabled():
         return product(x, W, b, precision)
@@ -124,7 +124,9 @@ def product(x: Tensor, W: Tensor, b: Tensor | None = None, precision: Precision 
     if not (rounds or _is_native(x, W, b, constant)):
         return F.linear(x, W, b)
     rows = x if x.dim() == 2 else x.flatten(0, -2) if x.dim() > 2 else x[None]
-    if not rounds:
+    if rounds and precision == "tf32":
+        y = tf32.multiply(rows, W, b)
+    elif not rounds:
         y = products.product(rows, W, b, derived("packed", W, products.packed) if constant else None)
     elif bf16.has_kernel(x) and not (constant and len(rows) <= FEW_ROUNDED):
         y = products.bf16_product(rows, W, b)
@@ -158,7 +160,7 @@ class _Linear(torch.autograd.Function):
 
 
 def _rounds(x: Tensor, W: Tensor, precision: Precision) -> bool:
-    return precision == "bf16" and x.dtype == W.dtype == torch.float32
+    return precision != "float32" and x.dtype == W.dtype == torch.float32
 
 
 def _is_native(x: Tensor, W: Tensor, b: Tensor | None, constant: bool = False) -> bool:

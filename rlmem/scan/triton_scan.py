@@ -11,6 +11,8 @@ from torch import Tensor
 
 BLOCK = 64
 """Channels of one program: two warps, so that 16 rows of 256 channels fill 64 multiprocessors."""
+AHEAD = 8
+"""Slots that are loaded before the first of them is used."""
 
 
 @cache
@@ -50,7 +52,7 @@ def backward(
 def _launch(kernel: str, tensors: tuple[Tensor, ...], h: Tensor, **flags: Any) -> None:
     """Run a kernel for states h [B, T, N]."""
     B, T, N = h.shape
-    flags |= {"T": T, "N": N, "COMPLEX": h.is_complex(), "BLOCK": BLOCK, "num_warps": 2}
+    flags |= {"T": T, "N": N, "COMPLEX": h.is_complex(), "BLOCK": BLOCK, "AHEAD": AHEAD, "num_warps": 2}
     launch(f"triton_kernels.{kernel}", (B, -(-N // BLOCK)), tensors, **flags)
 
 

@@ -21,6 +21,7 @@ from rlmem.record.trust import require_plain
 from rlmem.sweep.axes import Axis, Lines, axes, expand, label, probes
 from rlmem.sweep.jobs import Job, NewJob
 from rlmem.sweep.manifest import Manifest, holds_sweep
+from rlmem.sweep.mps import shared_gpus
 from rlmem.sweep.multirun import check_jobs
 from rlmem.sweep.pool import Pool
 from rlmem.sweep.spec import EXAMPLE, SweepSpec
@@ -108,7 +109,7 @@ def _work(manifest: Manifest, options: Options, view: View) -> int:
     again = options.again or f"rlmem sweep {shell(folder)}"
     say(f"{folder}: {counts(rows(manifest)).plain}; {places} at once")
     try:
-        with view.live or nullcontext():
+        with shared_gpus(options.per_gpu, say), view.live or nullcontext():
             Pool(manifest, view, places, options.gpus, options.retries, options.only, more).run()
     except Stopped:
         say(f"{counts(rows(manifest)).plain}; go on with    {again}")
