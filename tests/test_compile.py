@@ -24,6 +24,7 @@ from helpers import (
 )
 from torch.utils._pytree import tree_leaves
 
+from rlmem.bench.loop import training_loop
 from rlmem.errors import UserError
 from rlmem.nets import graphs
 from rlmem.nets.graphs import Graphs, recorded
@@ -110,6 +111,69 @@ def test_first_updates_in_graphs_are_those_of_a_run_without(in_tmp, name, captur
     assert replayed == GRAPHS.get(name, {"Trunks.step"})
     told = [line for line in Path("graphs/log.txt").read_text().splitlines() if "without a graph" in line]
     assert not any("recorded" in line for line in told), told
+
+
+ACTING = {
+    "one-of-some": ("env=repeat_first", "memory=ffm", "algo=ppo"),
+    "complete-episodes": ("env=repeat_first", "memory=gru", "algo=ppo_popgym"),
+    "two-at-once": ("env=battleship", "memory=lstm", "algo=ppo", "algo.separate=true"),
+    "random-state": ("env=tmaze_passive", "memory=shm", "algo=ppo"),
+    "real": ("env=pendulum_p", "memory=lru", "algo=ppo", "batching=segment", "batching.length=5"),
+}
+
+
+def acting(name, folder):
+    """A loop that acts in graphs."""
+    small = ["memory.hidden_size=8", "env.num_envs=3", "algo.rollout_slots=12", "compile=graphs", "total_steps=10000"]
+    folder.mkdir()
+    return training_loop([*small, *ACTING[name], f"device={DEVICE.type}"], folder)
+
+
+def collected(loop):
+    """The tensors of a rollout and of its kept states, and what will be drawn next."""
+    rollout, _ = loop.collect()
+    return [x.cpu() for x in tree_leaves((vars(rollout.streams), rollout.states)) if isinstance(x, torch.Tensor)] + [
+        loop.collector.generator.get_state()
+    ]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "name", [name if name in ("one-of-some", "real") else pytest.param(name, marks=pytest.mark.slow) for name in ACTING]
+)
+def test_acting_in_one_graph_is_acting_without_and_goes_on_exactly(name, tmp_path, capture, monkeypatch):
+    """Also from a state that was taken between two rollouts, after the second."""
+    monkeypatch.setenv("RLMEM_ONE_GRAPH", "off")
+    plain = acting(name, tmp_path / "plain")
+    expected = [collected(plain) for _ in range(3)]
+    assert plain.collector.graph is None
+    monkeypatch.delenv("RLMEM_ONE_GRAPH")
+    loop, later = (acting(name, tmp_path / part) for part in ("loop", "later"))
+    found = [collected(loop) for _ in range(2)]
+    state = loop.collector.state_dict()
+    found.append(collected(loop))
+    later.collector.load_state_dict(state)
+    found.append(collected(later))
+    assert loop.collector.graph is not None and later.collector.graph is not None
+    for ours, truth in zip(found, [*expected, expected[2]], strict=True):
+        for x, y in zip(ours, truth, strict=True):
+            torch.testing.assert_close(x, y, **({} if DEVICE.type == "cpu" else {"rtol": 1e-3, "atol": 1e-4}))
+
+
+def test_acting_that_cannot_be_recorded_is_told_and_runs_without(tmp_path, capture, monkeypatch):
+    loop = acting("one-of-some", tmp_path / "run")
+    without = loop.agent.policy.parameters_of
+
+    def asks(features, mask=None):
+        on_host(features > 0)
+        return without(features, mask)
+
+    monkeypatch.setattr(loop.agent.policy, "parameters_of", asks)
+    for _ in range(2):
+        rollout, _ = loop.collect()
+    assert rollout.streams.mask.any() and loop.collector.graph is None
+    told = (tmp_path / "run/log.txt").read_text()
+    assert told.count("compile=graphs: acting runs without a graph: it cannot be recorded (CannotRecord: it waits") == 1
 
 
 class Net(torch.nn.Linear):

@@ -245,6 +245,16 @@ def test_samples_follow_the_probabilities():
     torch.testing.assert_close(frequency, torch.tensor([0.1, 0.2, 0.7]), atol=0.015, rtol=0)
 
 
+def test_an_action_is_the_same_from_numbers_drawn_into_memory():
+    logits, mean = torch.randn(2, 6, 5, generator=torch.Generator().manual_seed(0))
+    for policy in (Categorical(logits), MultiCategorical(logits, [2, 3]), Gaussian(mean, logits)):
+        memory = policy.draw(torch.Generator())
+        for seed in range(2):
+            action = policy.sample(torch.Generator().manual_seed(seed))
+            policy.draw(torch.Generator().manual_seed(seed), memory)
+            assert torch.equal(policy.sampled(memory), action)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("B", "T"), [(1, 1), (3, 40), (19, 7), (1, 64), (2, 131), (1, 1000)])
 @pytest.mark.parametrize("end_rate", [0.0, 0.02, 0.2])

@@ -400,8 +400,10 @@ def judge_published(found: Numbers) -> Verdicts:
 # POPGym's iterations
 
 
-STEPS: dict[str, tuple[str, ...]] = {"float32": (), "and tf32": ("precision=tf32",)}
-"""What an iteration is measured with, each on top of the ones before: overrides."""
+STEPS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "before": ("off", ()), "acting in one graph": ("", ()), "and tf32": ("", ("precision=tf32",))
+}  # fmt: skip
+"""What an iteration is measured with: `RLMEM_ONE_GRAPH`, and overrides."""
 GAMES = {
     "gru, easy": ("memory=gru",),
     "ffm, medium": ("memory=ffm", "memory.hidden_size=128", "memory.trace_size=128", "env.level=medium"),
@@ -440,8 +442,8 @@ def popgym_loop(setting: Setting, game: str, *more: str) -> Iterator[tuple[Loop,
 def iterations(setting: Setting) -> Numbers:
     """The first iteration of POPGym's published runs and two more, with one step after the other."""
     found: Numbers = {}
-    for game, last in product(games(setting), range(len(STEPS))):
-        step, overrides = list(STEPS)[last], sum(list(STEPS.values())[: last + 1], ())
+    for game, (step, (one_graph, overrides)) in product(games(setting), STEPS.items()):
+        os.environ["RLMEM_ONE_GRAPH"] = one_graph
         try:
             found[f"{game}: {step}"] = iteration(setting, game, *overrides)
         except Exception as error:

@@ -15,13 +15,16 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_map_only
 from rlmem.acting.guard import Guard
 from rlmem.acting.slots import Slot, Slots
 from rlmem.agents.base import ON_POLICY, Agent, Exploration
+from rlmem.agents.one_graph import OneGraph
 from rlmem.batching import Rollout, StateSlots
 from rlmem.scan.matmul import constant_weights
 from rlmem.spaces import to_env
-from rlmem.types import Inputs, each_leaf, to_device
+from rlmem.types import Inputs, State, each_leaf, to_device
 
 FIRST_REPORT = 10.0
 """Seconds until the progress of something that may take long is reported for the first time."""
+
+CPU = torch.device("cpu")
 
 SEVERAL = 8
 """Slots from which on laying out the weights for acting pays."""
@@ -81,15 +84,24 @@ class Collector:
     seed: seeds the environments
     generator: draws the actions; None: the agent acts greedily
     device: the agent's
+    in_one_graph: whether to act by a `OneGraph` where the agent has graphs
     say: called, now and then, with a line on what a rollout waits for
     steps: environment steps so far
     seconds: time spent in the environments ("env") and in the agent ("act")
     """
 
     def __init__(
-        self, env: VectorEnv, agent: Agent, seed: int, generator: torch.Generator | None, device: torch.device
+        self,
+        env: VectorEnv,
+        agent: Agent,
+        seed: int,
+        generator: torch.Generator | None,
+        device: torch.device,
+        in_one_graph: bool = False,
     ):
         self.env, self.agent, self.generator, self.device = env, agent, generator, device
+        self.in_one_graph = in_one_graph
+        self.graph: OneGraph | None = None
         self.guard = Guard(env)
         self.say: Callable[[str], None] = lambda line: None
         self.to_env = to_env(env.single_action_space)
@@ -127,7 +139,12 @@ class Collector:
         if self.guard.masks_ignored:
             self.guard.masks_ignored = False
             self.say(f"step {self.steps}: info holds action masks, which are not followed; e.g. env.action_masks=true")
-        record, patience = Slots(tree_map(Tensor.clone, self.state)), Patience()
+        if self.in_one_graph and self.generator is not None:
+            self.in_one_graph = False  # it is built once
+            self.graph = OneGraph.of(self.agent, self._inputs(CPU), self.state, self.device)
+        if self.graph is not None:
+            self.prev_action = self.prev_action.cpu()
+        record, patience = Slots(tree_map(Tensor.clone, self.state), self.device), Patience()
         episodes: list[Episode] = []
         finished = np.zeros(self.env.num_envs, bool)
         stream_age = np.zeros_like(self.age)  # slots since the rollout or the episode began
@@ -173,16 +190,25 @@ class Collector:
         log_prob, reward = torch.zeros(len(self.start), device=action.device), np.zeros_like(self.prev_reward)
         return Slot(self.obs, action, self.prev_reward, self.start, action, log_prob, reward, nothing, nothing)
 
-    def _step(self, record: Slots, acted: np.ndarray, exploration: Exploration) -> list[Episode]:
-        """Act once in every environment, where `acted` [N] counts. Returns the episodes that ended."""
-        here = lambda array: to_device(array, self.device)  # noqa: E731
-        inputs = Inputs(each_leaf(here, self.obs), self.prev_action, here(self.prev_reward), here(self.start))
-        began = perf_counter()
+    def _inputs(self, device: torch.device) -> Inputs:
+        """What the agent reads of this slot."""
+        here = lambda array: to_device(array, device)  # noqa: E731
+        return Inputs(each_leaf(here, self.obs), self.prev_action.to(device), here(self.prev_reward), here(self.start))
+
+    def _act(self, exploration: Exploration) -> tuple[Tensor, Tensor, State]:
+        """As `Agent.act` in this slot; by a graph, actions and log-probabilities are on the host."""
+        if self.graph is not None and self.generator is not None:
+            return self.graph.act(self._inputs(CPU), self.state, self.generator)
         if self.generator is not None:
             exploration = exploration.drawn(self.episode_draw, self.start, self.generator)
             if exploration.episode_draw is not None:
                 self.episode_draw = exploration.episode_draw
-        action, log_prob, self.state = self.agent.act(inputs, self.state, self.generator, exploration)
+        return self.agent.act(self._inputs(self.device), self.state, self.generator, exploration)
+
+    def _step(self, record: Slots, acted: np.ndarray, exploration: Exploration) -> list[Episode]:
+        """Act once in every environment, where `acted` [N] counts. Returns the episodes that ended."""
+        began = perf_counter()
+        action, log_prob, self.state = self._act(exploration)
         env_action = self.to_env(action.cpu().numpy())
         acting_done = perf_counter()
         following, reward, terminated, truncated, info = self.guard.step(
@@ -224,7 +250,7 @@ class Collector:
             **{name: each_leaf(lambda array: torch.from_numpy(array.copy()), getattr(self, name)) for name in ARRAYS},
             "prev_action": self.prev_action,
             "episode_draw": self.episode_draw,
-            "state": self.state,
+            "state": tree_map(Tensor.clone, self.state),
             "steps": self.steps,
             "generator": None if self.generator is None else self.generator.get_state(),
             "device": self.device.type,

@@ -18,7 +18,8 @@ class Slot:
 
     Observations of several parts are their leaves by their paths, [N, ...] each.
 
-    A slot without an action has `mask` false, and zeros or the previous action in the fields of the action.
+    Actions and log_prob are on the agent's device or on the host. A slot without an action has `mask` false, and zeros
+    or the previous action in the fields of the action.
     """
 
     obs: np.ndarray | dict[str, np.ndarray]
@@ -34,9 +35,14 @@ class Slot:
 
 @dataclass
 class Slots:
-    """Slots in order of time, stacked to [N, T+1, ...] at the end; `state0` is the memory's state before them."""
+    """Slots in order of time, stacked to [N, T+1, ...] at the end.
+
+    state0: the memory's state before them
+    device: where the rollout is to be
+    """
 
     state0: State
+    device: torch.device
     slots: list[Slot] = field(default_factory=list)
     kept: list[tuple[int, Tensor, State]] = field(default_factory=list)
     """States for rows that begin inside the rollout: a slot, environments [K], and their states before it [K, ...]."""
@@ -48,7 +54,7 @@ class Slots:
 
     def rollout(self, cut: bool) -> Rollout:
         """All that was collected; `cut` is that of `Rollout`."""
-        device = self.slots[0].action.device
+        device = self.device
         stacked: dict[str, Any] = {}
         for name in Slot.__annotations__:
             values = [getattr(slot, name) for slot in self.slots]
@@ -57,7 +63,7 @@ class Slots:
                 stacked[name] = each_leaf(lambda array: with_host(array, device), leaves)
                 continue
             tensors = isinstance(values[0], Tensor)
-            stacked[name] = torch.stack(values, 1) if tensors else with_host(np.stack(values, 1), device)
+            stacked[name] = torch.stack(values, 1).to(device) if tensors else with_host(np.stack(values, 1), device)
         streams = Batch(state0=self.state0, behaviour={"log_prob": stacked.pop("log_prob")}, **stacked)
         if not self.kept:
             return Rollout(streams, cut=cut)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from rlmem.agents.base import ON_POLICY, Agent, Exploration
 from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.nets.compiled import compilable
+from rlmem.nets.distributions import Distribution
 from rlmem.nets.graphs import recorded
 from rlmem.nets.heads import PolicyHead
 from rlmem.nets.layers import VALUE_GAIN, HeadLayers
@@ -65,10 +66,14 @@ class ActorCritic(Agent):
         self, inputs: Inputs, state: State, generator: torch.Generator | None, exploration: Exploration = ON_POLICY
     ) -> tuple[Tensor, Tensor, State]:
         """As `Agent.act`; the policy samples by itself, and `exploration` is ignored."""
-        parameters, state = self._step(inputs, state)
-        distribution = self.policy.distribution(parameters)
+        distribution, state = self.policy_of(inputs, state)
         action = distribution.mode() if generator is None else distribution.sample(generator)
         return action, distribution.log_prob(action), state
+
+    def policy_of(self, inputs: Inputs, state: State) -> tuple[Distribution, State]:
+        """The distribution of actions in one slot, and the next states."""
+        parameters, state = self._step(inputs, state)
+        return self.policy.distribution(parameters), state
 
     @recorded
     def _step(self, inputs: Inputs, state: State) -> tuple[Tensor, State]:

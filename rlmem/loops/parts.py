@@ -110,6 +110,6 @@ class LoopParts:
         """Acts in the environments of this process, with random streams of its own."""
         acting = self.streams.torch(self.own_stream("act"), self.device)
         seed = self.streams.int(self.own_stream("env"))
-        collector = Collector(self.env, cast(Agent, self.agent), seed, acting, self.device)
+        collector = Collector(self.env, cast(Agent, self.agent), seed, acting, self.device, in_one_graph=True)
         collector.say = self.progress.say
         return collector

@@ -5,6 +5,7 @@ Shapes: parameters [..., P]; actions [...] (Categorical) or [..., K]; log_prob, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import log, pi
 from typing import Any, Protocol
@@ -31,6 +32,8 @@ class Distribution(Protocol):
     """What algorithms need of an action distribution."""
 
     def sample(self, generator: torch.Generator) -> Tensor: ...
+    def draw(self, generator: torch.Generator, out: Sequence[Tensor] | None = None) -> Sequence[Tensor]: ...
+    def sampled(self, noise: Sequence[Tensor]) -> Tensor: ...  # from what `draw` returned, or wrote to `out`
     def mode(self) -> Tensor: ...
     def log_prob(self, action: Tensor) -> Tensor: ...
     def entropy(self) -> Tensor: ...
@@ -45,9 +48,16 @@ class Categorical:
     _log_p: Tensor | None = field(default=None, init=False, repr=False, compare=False)
 
     def sample(self, generator: torch.Generator) -> Tensor:
+        return self.sampled(self.draw(generator))
+
+    def draw(self, generator: torch.Generator, out: Sequence[Tensor] | None = None) -> Sequence[Tensor]:
+        (race,) = [torch.empty_like(self.logits)] if out is None else out
+        return [race.exponential_(generator=generator)]
+
+    def sampled(self, noise: Sequence[Tensor]) -> Tensor:
         # An exponential race: argmax of logits - log E is distributed as softmax(logits). An E of 0 would always win.
-        race = torch.empty_like(self.logits).exponential_(generator=generator).clamp_min_(LEAST)
-        return (self.logits - race.log()).argmax(-1)
+        (race,) = noise
+        return (self.logits - race.clamp_min(LEAST).log_()).argmax(-1)
 
     def mode(self) -> Tensor:
         return self.logits.argmax(-1)
@@ -86,7 +96,15 @@ class MultiCategorical:
         return [Categorical(part) for part in self.logits.split(self.sizes, -1)]
 
     def sample(self, generator: torch.Generator) -> Tensor:
-        return torch.stack([part.sample(generator) for part in self.parts()], -1)
+        return self.sampled(self.draw(generator))
+
+    def draw(self, generator: torch.Generator, out: Sequence[Tensor] | None = None) -> Sequence[Tensor]:
+        parts = self.parts()
+        races = [None] * len(parts) if out is None else [[race] for race in out]
+        return [part.draw(generator, race)[0] for part, race in zip(parts, races, strict=True)]
+
+    def sampled(self, noise: Sequence[Tensor]) -> Tensor:
+        return torch.stack([part.sampled([race]) for part, race in zip(self.parts(), noise, strict=True)], -1)
 
     def mode(self) -> Tensor:
         return torch.stack([part.mode() for part in self.parts()], -1)
@@ -110,8 +128,14 @@ class Gaussian:
     log_std: Tensor
 
     def sample(self, generator: torch.Generator) -> Tensor:
-        noise = torch.empty_like(self.mean).normal_(generator=generator)
-        return self.mean + self.log_std.exp() * noise
+        return self.sampled(self.draw(generator))
+
+    def draw(self, generator: torch.Generator, out: Sequence[Tensor] | None = None) -> Sequence[Tensor]:
+        (normal,) = [torch.empty_like(self.mean)] if out is None else out
+        return [normal.normal_(generator=generator)]
+
+    def sampled(self, noise: Sequence[Tensor]) -> Tensor:
+        return self.mean + self.log_std.exp() * noise[0]
 
     def mode(self) -> Tensor:
         return self.mean

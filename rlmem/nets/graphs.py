@@ -16,7 +16,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from rlmem.errors import one_line
 from rlmem.nets.capture import Capture
-from rlmem.types import Recording, known, known_values
+from rlmem.types import CannotRecord, Recording, known, known_values
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,6 +53,7 @@ class Graphs:
         self.methods: MutableMapping[Any, dict[Callable[..., Any], _Method]] = WeakIdKeyDictionary()
         self.told: set[str] = set()
         self.capture = Capture()
+        self.in_use: list[Recording] = []  # whose arrays a graph reads
 
     def __deepcopy__(self, memo: object) -> Graphs:
         return self
@@ -91,6 +92,29 @@ class Graphs:
             self._tell(name, f"it cannot be recorded ({one_line(error)})")
             return method(module, *args)
         return made if torch.is_grad_enabled() else tree_map_only(Tensor, Tensor.clone, made)
+
+    def in_place(self, name: str, run: Callable[[], None]) -> Callable[[], object] | None:
+        """The replay of a graph of `run`, recorded at once; None if it cannot be recorded, which the user is told.
+
+        run: reads and writes memory of its own, always the same; recording may run it once or twice
+        """
+        recording = Recording()
+
+        def captured() -> None:
+            with recording.captured():
+                run()
+
+        try:
+            with recording.watched(), self.capture.without_waiting():
+                run()
+            if recording.reads_flags:
+                raise CannotRecord("it reads flags on the host")
+            _, replay = self.capture(captured)
+        except Exception as error:
+            self._tell(name, f"it cannot be recorded ({one_line(error)})")
+            return None
+        self.in_use.append(recording)
+        return replay
 
     def _is_due(self, of: _Method, kind: Any, name: str) -> bool:
         """Whether inputs of a kind without a graph are to get one."""
