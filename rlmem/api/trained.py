@@ -12,7 +12,7 @@ from gymnasium import Space, spaces
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from rlmem.acting.guard import NUMBERS, ObservationCheck, Unreadable, as_flags
+from rlmem.acting.guard import NUMBERS, ObservationCheck, UnreadableObservation, as_flags
 from rlmem.acting.masks import flat_mask
 from rlmem.agents.base import Agent, Exploration
 from rlmem.errors import UserError
@@ -196,7 +196,7 @@ class TrainedAgent:
         array = self._rows(said, given, state, None, space.shape or ())
         try:
             return check.read(array)
-        except Unreadable as problem:
+        except UnreadableObservation as problem:
             where = problem.where if state.vector else None
             who = "" if where is None else f"environment {np.argwhere(where)[0, 0]}: "
             raise UserError(f"{said}: {who}{problem}") from problem
