@@ -10,9 +10,11 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
+from rlmem.errors import Fault
+
 READABLE = (
-    "Box of one dimension, image Box ([C, H, W], [H, W, C] or [H, W]), Discrete, MultiDiscrete, or a Dict or Tuple of "
-    "any Box, Discrete, MultiDiscrete or MultiBinary"
+    "Box of one dimension, image Box ([C, H, W], [H, W, C] or [H, W]), Discrete, MultiDiscrete, MultiBinary, or a Dict "
+    "or Tuple of any Box, Discrete, MultiDiscrete or MultiBinary"
 )
 
 ACTION_MASK = "action_mask"
@@ -29,7 +31,7 @@ def is_readable(space: Space) -> bool:
     """Whether an encoder can read observations of `space`."""
     if is_tree(space):
         return bool(parts := leaves(space)) and all(map(_is_readable_leaf, parts.values()))
-    return is_flat(space) or is_image(space)
+    return is_flat(space) or is_image(space) or isinstance(space, spaces.MultiBinary)
 
 
 def _is_readable_leaf(space: Space) -> bool:
@@ -124,34 +126,117 @@ def channels_first(space: spaces.Box) -> bool:
 
 
 def is_bounded(space: spaces.Box) -> bool:
-    return bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
+    """True if every component has two finite bounds; a whole number declared from -inf to inf has none."""
+    return space.is_bounded("both")
+
+
+def readable_type(space: Space) -> np.dtype[Any]:
+    """The type in which observations of `space` are stored and read: its own, or the next that torch computes with."""
+    dtype = np.dtype(space.dtype).newbyteorder("=")
+    if dtype.kind == "u" and dtype.itemsize > 1:
+        return np.dtype(np.int32 if dtype.itemsize == 2 else np.int64)
+    return np.dtype(np.float64) if dtype == np.longdouble else dtype
+
+
+def no_action(space: Space, num_envs: int) -> Tensor:
+    """The previous action [N, ...] on an episode's first slot, of the type that policies act in."""
+    dtype = torch.float32 if isinstance(space, spaces.Box) else torch.int64
+    return torch.zeros((num_envs, *(space.shape or ())), dtype=dtype)
 
 
 def to_env(space: Space) -> Callable[[np.ndarray], np.ndarray]:
-    """How a policy's actions [N, ...] become those of an environment with action space `space`.
+    """The map from a policy's actions [N, ...] to those of an environment with action space `space`.
 
-    Discrete policies count from zero. Continuous policies act in [-1, 1] per dimension, which is clipped and mapped
-    to the bounds; an unbounded Box takes the action as it is.
+    Discrete policies count from zero. Continuous policies act in [-1, 1]. A component of a Box with two finite bounds
+    is clipped to [-1, 1] and mapped to the bounds; a whole number between bounds has an equal part of [-1, 1]. Any
+    other component is taken as it is, rounded if it is a whole number, and clipped to the bound that it has. So every
+    action is in the space and rises with the policy's. Of more than 2^53 whole numbers, some are left out.
+
+    The map raises Fault for an action that is not a number, or outside a discrete space.
     """
+    convert, dtype = _in_env(space), np.dtype(space.dtype)
     if isinstance(space, spaces.Box):
-        if not is_bounded(space):
-            return lambda action: action.astype(space.dtype)
-        low, scale = space.low, (space.high - space.low) / 2
-        return lambda action: (low + (np.clip(action, -1, 1) + 1) * scale).astype(space.dtype)
-    first = space.start if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else 0
-    return lambda action: (action + first).astype(space.dtype)
+        low, high = space.low, space.high
+    else:
+        low, high = space.start, space.start + getattr(space, "n", getattr(space, "nvec", 0)) - 1  # type: ignore[attr-defined]
+
+    def checked(action: np.ndarray) -> np.ndarray:
+        converted = convert(torch.from_numpy(action)).numpy().astype(dtype, copy=False)
+        inside = (converted >= low) & (converted <= high) & (action == action)
+        if np.count_nonzero(inside) < inside.size:
+            environment = int(np.argwhere(~inside)[0, 0])
+            what = f"environment {environment}: the agent's action {action[environment].tolist()} does not fit {space}"
+            raise Fault(f"{what}; its weights or the state of its memory may not be finite; e.g. an earlier checkpoint")
+        return converted
+
+    return checked
 
 
 def in_env(space: Space, action: Tensor) -> Tensor:
-    """What `to_env` returns, of tensors."""
-    dtype = torch.from_numpy(np.zeros(0, space.dtype)).dtype
+    """The actions that `to_env` returns, as tensors and without a check."""
+    return _in_env(space)(action)
+
+
+def _in_env(space: Space) -> Callable[[Tensor], Tensor]:
     if isinstance(space, spaces.Box):
-        if is_bounded(space):
-            low, scale = torch.from_numpy(space.low), torch.from_numpy((space.high - space.low) / 2)
-            action = low + (action.clamp(-1, 1) + 1) * scale
-        return action.to(dtype)
-    first = space.start if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else 0
-    return (action + torch.as_tensor(first)).to(dtype)
+        return _in_integers(space) if np.dtype(space.dtype).kind in "iub" else _in_floats(space)
+    dtype, start = _torch_type(space.dtype), torch.as_tensor(np.asarray(space.start, np.int64))  # type: ignore[attr-defined]
+    return lambda action: (action + start).to(dtype)
+
+
+def _in_floats(space: spaces.Box) -> Callable[[Tensor], Tensor]:
+    """The map to a Box of floats: low + (a + 1) * (high - low) / 2, a quarter of it so that nothing overflows."""
+    dtype = np.float64 if np.dtype(space.dtype).itemsize > 4 else np.float32
+    largest = np.finfo(readable_type(space)).max
+    low, high = (torch.from_numpy(np.clip(bound, -largest, largest).astype(dtype)) for bound in (space.low, space.high))
+    quarter, bounded, of_space = high / 8 - low / 8, _bounded(space), _torch_type(space.dtype)
+
+    def convert(action: Tensor) -> Tensor:
+        mapped = (low / 4 + (action.clamp(-1, 1) + 1) * quarter) * 4
+        return torch.where(bounded, mapped, action).clamp(low, high).to(of_space)
+
+    return convert
+
+
+def _in_integers(space: spaces.Box) -> Callable[[Tensor], Tensor]:
+    """The map to a Box of whole numbers: low + floor((a + 1) / 2 * n) of n numbers, or a rounded.
+
+    Sums of integers are modulo 2^64, and those of floats exact, so that no bound is too large.
+    """
+    pairs = zip(space.low.ravel().tolist(), space.high.ravel().tolist(), strict=True)
+    spans = [int(high) - int(low) for low, high in pairs]
+    count, last = (
+        torch.tensor(numbers, dtype=torch.float64).reshape(space.shape)
+        for numbers in ([float(span + 1) for span in spans], [_at_most(span) for span in spans])
+    )
+    low, high = (torch.from_numpy(bound.astype(np.int64)) for bound in (space.low, space.high))
+    bounded, of_space = _bounded(space), _torch_type(space.dtype)
+
+    def convert(action: Tensor) -> Tensor:
+        action = action.double()
+        index = ((action.clamp(-1, 1) + 1) / 2 * count).floor().minimum(last)
+        half = (index / 2).floor()
+        mapped = low + half.long() + (index - half).long()
+        rounded = action.round().clamp(-(2.0**63), 2.0**63 - 2.0**39).long().clamp(low, high)  # ends of float32
+        return torch.where(bounded, mapped, rounded).to(of_space)
+
+    return convert
+
+
+def _at_most(number: int) -> float:
+    """The largest float that is not above a whole number."""
+    nearest = float(number)
+    return nearest if int(nearest) <= number else float(np.nextafter(nearest, -np.inf))
+
+
+def _bounded(space: spaces.Box) -> Tensor:
+    """Flags of the components that have two finite bounds."""
+    return torch.from_numpy(space.bounded_below & space.bounded_above)
+
+
+def _torch_type(dtype: Any) -> torch.dtype:
+    dtype = np.dtype(dtype)
+    return torch.from_numpy(np.zeros(0, np.float64 if dtype == np.longdouble else dtype.newbyteorder("="))).dtype
 
 
 def component_sizes(space: Space) -> list[int]:

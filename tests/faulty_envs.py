@@ -4,16 +4,19 @@ A fault is a row of FAULTS (single environments) or of VECTOR_FAULTS (vectors). 
 from its step `WHEN` on, which is in its second episode.
 """
 
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from threading import Event
 from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from rlmem_envs.core.batched import BatchedEnv
 from rlmem_envs.occlusion.workers import Crew
@@ -75,7 +78,9 @@ FAULTS: dict[str, Fault] = {
     "observation nan": Fault(observation(pair(0, NAN)), "observation with nan; expected finite numbers"),
     "observation inf": Fault(observation(pair(INF, 0)), "observation with inf; expected finite numbers"),
     "observation -inf": Fault(observation(pair(-INF, 0)), "observation with -inf; expected finite numbers"),
-    "observation beyond float32": Fault(observation(np.array([0, 1e39])), "observation with inf; expected finite"),
+    "observation beyond float32": Fault(
+        observation(np.array([0, 1e39])), "observation 1e+39; expected a finite number of float32"
+    ),
     "observation too long": Fault(observation(pair(1, 2, 3)), "observation of shape (3,); expected (2,)"),
     "observation too short": Fault(observation(pair(1)), "observation of shape (1,); expected (2,)"),
     "observation empty": Fault(observation(pair()), "observation of shape (0,); expected (2,)"),
@@ -128,6 +133,37 @@ FAULTS: dict[str, Fault] = {
     "reset info None": Fault(part(1, None), "info None (NoneType); expected a dictionary", "reset"),
 }
 
+
+class Unpicklable(Exception):
+    """An exception that holds what pickle cannot copy."""
+
+    def __init__(self) -> None:
+        super().__init__("no such door")
+        self.undo = lambda: None
+
+
+class Twofold(Exception):
+    """An exception that pickle cannot build again: it has another number of arguments than its constructor."""
+
+    def __init__(self, door: str, key: str):
+        super().__init__(f"{door} {key}")
+
+
+def end(number: int) -> Callable[[Any], None]:
+    return lambda result: os.kill(os.getpid(), number)
+
+
+WORKER_FAULTS: dict[str, Fault] = {
+    "is killed": Fault(end(signal.SIGKILL), "its worker process was killed by SIGKILL"),
+    "leaves": Fault(lambda result: os._exit(0), "its worker process ended with exit code 0"),
+    "ends the program": Fault(throw(SystemExit(3)), "its worker process ended with exit code 3"),
+    "is killed as it begins": Fault(end(signal.SIGKILL), "its worker process was killed by SIGKILL", "reset"),
+    "raises": Fault(throw(ValueError("no such door")), "raised ValueError: no such door", raises=True),
+    "raises what cannot be pickled": Fault(throw(Unpicklable()), "cannot be passed between processes; expected one"),
+    "raises what cannot be built": Fault(throw(Twofold("a", "b")), "cannot be passed between processes (TypeError: "),
+}
+"""What may happen to an environment in a worker process of AsyncVectorEnv."""
+
 HEALTHY: dict[str, Fault] = {
     "healthy": Fault(lambda result: result, ""),
     "ends at once": Fault(terminated(True), ""),
@@ -147,7 +183,7 @@ class Faulty(gym.Env):
     made = count()
 
     def __init__(self, fault: str, index: int | None = None):
-        self.fault = (FAULTS | HEALTHY)[fault]
+        self.fault = (FAULTS | HEALTHY | WORKER_FAULTS)[fault]
         self.index = next(Faulty.made) if index is None else index
         self.everywhere = fault in HEALTHY
         self.observation_space, self.action_space = DISCRETE if self.fault.discrete else BOX, spaces.Discrete(2)
@@ -179,6 +215,13 @@ def make(
         return InWorkers(num_envs, id, workers)
     index = count()
     return vectorise(lambda: Faulty(id, next(index)), num_envs)
+
+
+def in_processes(
+    id: str, num_envs: int = 4, max_episode_steps: Any = None, kwargs: Any = None, **others: Any
+) -> VectorEnv:
+    """Environments with the fault `id`, each in a worker process of Gymnasium's."""
+    return AsyncVectorEnv([partial(Faulty, id, index) for index in range(num_envs)])
 
 
 class InWorkers(BatchedEnv):
@@ -298,3 +341,21 @@ class Forgetful(FaultyVector):
     """It tells its state, and cannot take it up again."""
 
     restore = None  # type: ignore[assignment]
+
+
+class Fewer(FaultyVector):
+    """It has one environment less than it is asked for."""
+
+    def __init__(self, id: str, num_envs: int = 4, **others: Any):
+        super().__init__(id, max(num_envs - 1, 1))
+
+
+class Stubborn(FaultyVector):
+    """It cannot be closed: that raises, or waits forever."""
+
+    waits = True
+
+    def close(self, **kwargs: Any) -> None:
+        if self.waits:
+            Event().wait()
+        raise BrokenPipeError("gone")

@@ -30,9 +30,10 @@ PATIENCE = 900
 
 ENVIRONMENT = """
 import os
+from gymnasium.vector import VectorEnv
 from rlmem_envs import popgym
 
-def made(num_envs: int, how: str, after: int):
+def made(num_envs: int, how: str, after: int) -> VectorEnv:
     env = popgym.make("RepeatFirst", "easy", num_envs)
     step, seen = env.step, iter(range(after))
     def failing(action):

@@ -86,7 +86,7 @@ def test_one_environment_needs_no_leading_dimension(in_tmp):
         assert env.action_space.contains(action)
         obs, _, terminated, truncated, _ = env.step(action)
         ended = terminated or truncated
-    with pytest.raises(UserError, match="obs: observation with inf; expected finite numbers"):
+    with pytest.raises(UserError, match=r"obs: observation 1e\+300; expected a finite number of float32"):
         agent.act([0, 1e300, 0, 0], agent.initial_state())
     with pytest.raises(UserError, match="obs: expected an array, got rows of several lengths"):
         agent.act([0, [1, 2], 0, 0], agent.initial_state())

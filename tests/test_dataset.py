@@ -279,3 +279,41 @@ def test_without_h5py_one_line_names_the_extra(in_tmp, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
     assert dataset(*RANDOM, "--out", "r.hdf5") == 2
     assert "pip install '.[data]' in a clone of rlmem" in capsys.readouterr().err
+
+
+ODD = {
+    "a group": lambda file: file.create_group("rewards"),
+    "a type": lambda file: file.__setitem__("rewards", np.dtype("f4")),
+    "nothing": lambda file: file.__setitem__("rewards", h5py.Empty("f4")),
+    "text": lambda file: file.__setitem__("rewards", np.full(4, b"1.0")),
+    "pairs": lambda file: file.__setitem__("rewards", np.zeros(4, [("a", "f4"), ("b", "f4")])),
+    "complex numbers": lambda file: file.__setitem__("rewards", np.ones(4, complex)),
+    "lists": lambda file: file.create_dataset("rewards", (4,), h5py.vlen_dtype(np.float32)),
+    "references": lambda file: file.create_dataset("rewards", (4,), h5py.ref_dtype),
+    "a link to nothing": lambda file: file.__setitem__("rewards", h5py.SoftLink("/nowhere")),
+    "a link to itself": lambda file: file.__setitem__("rewards", h5py.SoftLink("/rewards")),
+    "a link to a file": lambda file: file.__setitem__("rewards", h5py.ExternalLink("other.hdf5", "/rewards")),
+    "more than there is": lambda file: file.create_dataset("rewards", (2**40,), "f8", chunks=(1000,)),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_rewards_that_are_no_numbers_are_refused_in_one_line(in_tmp, capsys, kind):
+    file_of(tables(4, terminals=at(4, 3)))
+    file_of(tables(4, terminals=at(4, 3)), "odd.hdf5")
+    with h5py.File("odd.hdf5", "a") as file:
+        del file["rewards"]
+        ODD[kind](file)
+    assert dataset("info", "odd.hdf5") == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "odd.hdf5: " in said
+
+
+@pytest.mark.parametrize("levels", ["no JSON", "[" * 50_000, "9" * 5000, np.arange(3), b"\xff"], ids=range(5))
+def test_any_attributes_are_shown_and_none_controls_the_terminal(in_tmp, capsys, levels):
+    with h5py.File(file_of(tables(4, terminals=at(4, 3))), "a") as file:
+        file.attrs["levels"], file.attrs["title\x1b[31m"] = levels, "\x1b]0;x\x07"
+    for more in ([], ["--json"]):
+        assert dataset("info", "other.hdf5", *more) == 0
+        said = capsys.readouterr().out
+        assert "\x1b" not in said and "\x07" not in said and "x1b]0;x" in said.replace("u001b", "x1b")

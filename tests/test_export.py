@@ -72,6 +72,7 @@ SPACES = {
     "image": (spaces.Box(0, 255, (36, 36, 1), np.uint8), spaces.Discrete(3, start=2), "ppo"),
     "several": (spaces.MultiDiscrete([3, 4]), spaces.MultiDiscrete([2, 3], start=[1, -1]), "dqn"),
     "wide numbers": (spaces.Box(-1, 1, (2,), np.float64), spaces.Box(-2, 3, (2,), np.float64), "td3"),
+    "whole numbers": (spaces.Box(0, 65535, (3,), np.uint16), spaces.Box(-100, 100, (2,), np.int8), "sac"),
     "no bounds": (spaces.Box(-1, 1, (2,), np.float32), spaces.Box(-np.inf, np.inf, (1,), np.float32), "ppo"),
     "small whole numbers": (spaces.Discrete(5, start=-2), spaces.Discrete(4, dtype=np.int32), "ppo"),
 }

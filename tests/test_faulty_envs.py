@@ -2,8 +2,10 @@
 
 import json
 import math
+import os
 import pickle
 import re
+import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,14 +13,16 @@ import faulty_envs
 import numpy as np
 import pytest
 import torch
-from faulty_envs import FAULTS, HEALTHY, LENGTH, VECTOR_FAULTS, WHERE, Faulty, FaultyVector
+from faulty_envs import FAULTS, HEALTHY, LENGTH, VECTOR_FAULTS, WHERE, WORKER_FAULTS, Faulty, FaultyVector, Stubborn
 from gymnasium import spaces
 from helpers import without_time
 from test_reliability import assert_same_end
 from torch.utils._pytree import tree_leaves
 
+from rlmem.acting.autoreset import slot_layout
 from rlmem.acting.collector import Collector
 from rlmem.acting.evaluate import Request, evaluate
+from rlmem.acting.workers import closing
 from rlmem.analysis.loaded import load_run
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
@@ -126,13 +130,56 @@ def test_another_kind_of_number_later_on_is_noticed():
         Collector(env, Idle(), 0, None, CPU).collect(40, 10**9)
     env, shown = FaultyVector("none"), iter([np.zeros((4, 2), np.float32), np.full((4, 2), 1e300)])
     env._obs = lambda: next(shown)  # finite until it is float32
-    with pytest.raises(Fault, match="observation with inf; expected finite numbers"):
+    with pytest.raises(Fault, match=r"observation 1e\+300; expected a finite number of float32"):
         Collector(env, Idle(), 0, None, CPU).collect(40, 10**9)
     env, kinds = FaultyVector("none"), iter([np.int64, np.float64])
     env.single_observation_space = spaces.Box(0, 9, (2,), np.int64)
     env._obs = lambda: np.zeros((4, 2), next(kinds))
     with pytest.raises(Fault, match="observations of type float64; expected int64"):
         Collector(env, Idle(), 0, None, CPU).collect(40, 10**9)
+
+
+@pytest.mark.parametrize(("name", "num_envs"), [*((name, 4) for name in WORKER_FAULTS), ("is killed", WHERE + 1)])
+def test_a_worker_process_that_fails_is_named_and_its_vector_ends(name, num_envs):
+    fault, env = WORKER_FAULTS[name], slot_layout(faulty_envs.in_processes(name, num_envs))
+    with pytest.raises(Fault) as failed, closing(env):
+        Collector(env, Idle(), 0, None, CPU).collect(40, 10**9)
+    line = str(failed.value)
+    assert where(line) and fault.said in line
+    assert bool(failed.value.traceback) == fault.raises
+    assert not any(process.is_alive() for process in env.unwrapped.processes)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("algorithm", "name"), [("ppo", "is killed"), ("dqn", "raises what cannot be pickled")], ids=ALGORITHMS
+)
+def test_a_run_with_a_dead_worker_ends_with_one_line(in_tmp, algorithm, name):
+    with pytest.raises(Fault) as failed:
+        train(load([*choices(algorithm, name, "in_processes"), "env.num_envs=2"]))
+    assert where(str(failed.value)) and "; continue with    rlmem resume run" in str(failed.value)
+
+
+def test_a_vector_that_cannot_be_closed_hides_no_fault(monkeypatch):
+    monkeypatch.setattr("rlmem.acting.workers.PATIENCE", 0.2)
+    env = Stubborn("raises")
+    with (
+        pytest.warns(UserWarning, match="raised TimeoutError"),
+        pytest.raises(Fault, match="no such door"),
+        closing(env),
+    ):
+        Collector(env, Idle(), 0, None, CPU).collect(40, 10**9)
+    env = Stubborn("raises")
+    env.waits = False
+    with pytest.warns(UserWarning, match=r"close\(\) of the environments raised BrokenPipeError: gone"), closing(env):
+        pass
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_vector_of_another_number_of_environments_is_refused(in_tmp, algorithm):
+    with pytest.raises(UserError, match=r"Fewer returned 3 environments; expected 4, .*; e.g. env.num_envs=3"):
+        train(load([*choices(algorithm, "none", "Fewer"), "env.num_envs=4"]))
+    assert not any(in_tmp.iterdir())
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -381,3 +428,47 @@ def test_a_recording_of_episodes_without_an_end_stops():
     player = uniform(env.single_action_space, 4, np.random.default_rng(0))
     with pytest.raises(Fault, match=r"step 36: environment 0: its episode has not ended after 9 steps"):
         play(env, player, 4, seed=0, max_steps=9)
+
+
+class Changed(Faulty):
+    """A healthy environment that needs a current folder of its own."""
+
+    def reset(self, **how):
+        folder = Path("own") if not Path("asset").exists() else Path()
+        folder.mkdir(exist_ok=True)
+        os.chdir(folder)
+        Path("asset").touch()
+        return super().reset(**how)
+
+    def step(self, action):
+        assert Path("asset").exists()
+        return super().step(action)
+
+
+def test_an_environment_has_its_own_current_folder_and_the_run_keeps_its_own(in_tmp, monkeypatch):
+    monkeypatch.setattr(faulty_envs, "Faulty", Changed)
+    train(load([*choices("ppo", "healthy"), "total_steps=8"]))
+    assert Path.cwd() == in_tmp.resolve() and (in_tmp / "run" / "metrics.jsonl").stat().st_size
+    assert (in_tmp / "own" / "asset").exists()
+
+
+@pytest.mark.filterwarnings("ignore:environment", "ignore:close")
+def test_an_exit_while_closing_changes_no_result(in_tmp, monkeypatch):
+    monkeypatch.setattr(Faulty, "close", lambda env: sys.exit(0))
+    train(load([*choices("ppo", "healthy"), "total_steps=8"]))
+    assert (Path("run") / "log.txt").read_text().count("done: 8 steps") == 1
+
+
+@pytest.mark.parametrize(
+    ("masks", "said"),
+    [
+        (lambda env: None, "allows no action"),
+        (lambda env: 1 / 0, "raised ZeroDivisionError"),
+        (lambda env: np.ones(5, bool), "an action mask of 5 numbers; expected "),
+    ],
+    ids=["nothing", "an exception", "another size"],
+)
+def test_masks_that_are_none_are_a_fault_of_the_environment(in_tmp, monkeypatch, masks, said):
+    monkeypatch.setattr(Faulty, "action_masks", masks, raising=False)
+    with pytest.raises(Fault, match=said):
+        train(load([*choices("ppo", "healthy"), "total_steps=8"]))

@@ -225,7 +225,7 @@ def test_of_complete_episodes_all_counts_and_nothing_else(in_tmp):
     """Rollouts begin with a reset. An environment that waits for the others plays on, which does not count."""
     Noted.made.clear()
     agent, _ = ready(Encoder, 1.0, double=False, normalise=True, seen=False)
-    env = make_noted(continuous=False)
+    env = vectorise(lambda: Noted(spaces.Discrete(5)), 4)
     collector, expected = Collector(env, agent, 0, torch.Generator(), torch.device("cpu")), []
     for _ in range(3):
         before = [len(noted.shown) for noted in Noted.made[:4]]

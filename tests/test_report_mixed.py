@@ -190,3 +190,72 @@ def test_a_run_of_a_wrong_shape_is_refused_in_one_line_or_has_no_value(tmp_path,
         assert code == 0 and "there is no value of" in (tmp_path / "page.html").read_text()
     else:
         assert code == 2 and said.count("\n") == 1 and "is damaged" in said
+
+
+MANY = "9" * 4400
+GOOD = [0.1, 0.2, 0.3]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "is_left_out"),
+    [
+        ("metrics.jsonl", '"step": 300', f'"step": {MANY}', False),
+        ("metrics.jsonl", "0.3}", f"{MANY}}}", False),
+        ("metrics.jsonl", "0.3}", f"{'[' * 100_000}{']' * 100_000}}}", False),
+        ("metrics.jsonl", "0.3}", "1.7e308}", False),
+        ("metrics.jsonl", '{"step": 300', '{"\\ud800": 1, "step": 300', False),
+        ("run.json", '"overrides": [', '"overrides": ["algo.lr=\\ud800", ', False),
+        ("run.json", '"overrides": [', f'"overrides": ["algo.lr={"[" * 100_000}", ', False),
+        ("run.json", '"choices": {', f'"choices": {{"x": {"[" * 400}{"]" * 400}, ', True),
+        ("run.json", '"choices": {', f'"choices": {{"x": {MANY}, ', True),
+        ("config.yaml", "seed: 2", f'seed: "{MANY}"', False),
+        ("config.yaml", "seed: 2", f"seed: {MANY[:4200]}", True),
+        ("config.yaml", "\nevaluation:", "\nevaluation: text\nx:", True),
+        ("config.yaml", "\nevaluation:", "\nevaluation: [1]\nx:", True),
+    ],
+    ids=range(13),
+)
+def test_a_run_that_cannot_be_read_is_left_out_and_the_others_are_shown(tmp_path, capsys, name, old, new, is_left_out):
+    for seed in (0, 1, 2):
+        made(tmp_path / "runs" / str(seed), f"seed={seed} total_steps=300", GOOD)
+    file = tmp_path / "runs" / "2" / name
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new, 1))
+    for command in (["report", "--out", "page.html"], ["plot", "--out", "a.svg"]):
+        out = tmp_path / command[-1]
+        assert main([*command[:-1], str(out), str(tmp_path / "runs")]) == 0
+        assert ("left out" in capsys.readouterr().out) == is_left_out and out.stat().st_size
+    assert len(group(tmp_path / "runs").records) == 3 - is_left_out
+
+
+def test_a_damaged_sweep_and_reproduction_are_left_out(tmp_path, capsys):
+    made(tmp_path / "run", "seed=1", GOOD)
+    (tmp_path / "swept").mkdir()
+    (tmp_path / "swept" / "sweep.sqlite").write_bytes(b"no database")
+    for name, text in (("some", '{"item": "memoroids/figure4"}'), ("deep", "[" * 100_000)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cells.json").write_text(text)
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "page.html")]) == 0
+    assert capsys.readouterr().out.count("left out") == 3
+
+
+def test_letters_that_control_a_terminal_are_escaped_in_what_plot_says(tmp_path, capsys):
+    file = made(tmp_path / "a", "memory=gru", []) / "run.json"
+    file.write_text(file.read_text().replace('"memory": "gru"', '"memory": "\\u001b]0;x\\u0007"'))
+    made(tmp_path / "b", "memory=lru", GOOD)
+    assert main(["plot", str(tmp_path), "--out", str(tmp_path / "a.svg")]) == 0
+    said = capsys.readouterr().out
+    assert r"\x1b]0;x\x07" in said and "\x1b" not in said
+
+
+def test_the_users_matplotlibrc_changes_no_figure(tmp_path):
+    import matplotlib
+
+    made(tmp_path / "run", "memory=gru", GOOD)
+    files = [tmp_path / name for name in ("a.svg", "b.svg")]
+    for file, own in zip(
+        files, ({}, {"text.usetex": True, "lines.linewidth": 9.0, "axes.facecolor": "red"}), strict=True
+    ):
+        with matplotlib.rc_context(own):
+            assert main(["plot", str(tmp_path / "run"), "--out", str(file)]) == 0
+    assert files[0].read_bytes() == files[1].read_bytes()

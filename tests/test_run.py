@@ -234,7 +234,7 @@ def test_a_run_ends_at_an_evaluation_that_is_good_enough_and_can_go_on_as_if_it_
     assert without_time(early)[-1] == first
     assert Checkpoints(early / "checkpoints").load()[1]["step"] == first["step"] < last["step"] == 500
     assert f"done: {first['step']} steps (of 500: evaluation.stop_at=" in capsys.readouterr().out
-    assert [record.state for record in of_runs([early], []).records] == ["done"]
+    assert [record.state for record in of_runs([early], [], []).records] == ["done"]
     resume(early, [])
     assert without_time(early)[-1] == first
     resume(early, ["evaluation.stop_at=null"])
@@ -321,7 +321,7 @@ def make_multibinary(name: str, level: str = "easy", num_envs: int = 2, **others
             super().__init__()
             self.action_space = spaces.MultiBinary(3)
 
-    return vectorise(MultiBinary, 8)
+    return vectorise(MultiBinary, num_envs)
 
 
 @pytest.fixture(autouse=True, scope="module")

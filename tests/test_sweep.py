@@ -268,6 +268,20 @@ def test_another_machine_is_given_minutes_and_what_it_says_later_does_not_count(
     assert [(job.state, job.result) for job in made.jobs()] == [("done", 2.0)]
 
 
+def test_a_machine_whose_clock_is_ahead_is_given_the_same_minutes(tmp_path, monkeypatch):
+    made, me, other = manifest(tmp_path, 1), Owner.me(), Owner("elsewhere", 1, "then")
+    claimed(made, other)
+    now, ahead = time.time(), 10 * STALE
+    for seconds in (STALE / 2, STALE, 3 * STALE / 2):  # it lives
+        made.connection.execute("UPDATE jobs SET heartbeat = ?", [now + ahead + seconds])
+        monkeypatch.setattr("rlmem.sweep.manifest.time.time", lambda seconds=seconds: now + seconds)
+        assert claimed(made, me) is None
+    monkeypatch.setattr("rlmem.sweep.manifest.time.time", lambda: now + 5 * STALE / 2 - 1)
+    assert claimed(made, me) is None
+    monkeypatch.setattr("rlmem.sweep.manifest.time.time", lambda: now + 5 * STALE / 2 + 1)
+    assert claimed(made, me).attempts == 2
+
+
 def test_a_failed_job_is_tried_again_after_the_others_so_many_times(tmp_path):
     made, me = manifest(tmp_path, 2), Owner.me()
     assert not made.fail(claimed(made, me), 1, "boom", retries=1)

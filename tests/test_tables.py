@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rlmem.stats import interval, mean
-from rlmem.stats.tables import Table, Value, cell_text
+from rlmem.stats.tables import Table, Value, cell_text, in_markdown
 
 SMALL = Table(
     "Return, 5 % gone",
@@ -134,3 +134,29 @@ def test_an_interval_is_a_cell():
 def test_a_row_that_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"2 columns, but a row of 1: \['a'\]"):
         Table("", ["x", "y"], [["a"]])
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("<script>x</script>", "&lt;script>x&lt;/script>"),
+        ("[a](javascript:x)", r"[a\](javascript:x)"),
+        ("![a](http://x)", r"![a\](http://x)"),
+        ("a|b", r"a\|b"),
+        ("# a\n# b", r"\# a # b"),
+        ("**a** _b_ c_d 2 * 3", r"\*\*a\*\* \_b\_ c_d 2 * 3"),
+        ("`<b>` <b>", "`<b>` &lt;b>"),
+        ("`a``` `<b>` `", "`a``` `&lt;b>` `"),
+        (r"\`<b>`", r"\\`<b>`"),
+        ("&lt; & x < 1", "&amp;lt; & x < 1"),
+    ],
+)
+def test_a_text_in_markdown_shows_as_it_is(text, shown):
+    assert in_markdown(text) == shown
+    assert f"| {shown} |" in Table("", ["a"], [[text]]).markdown()
+
+
+def test_no_field_of_csv_is_a_formula_and_numbers_stay_numbers():
+    texts = ["=1+1", "+a", "-a", "@a", "\ta", "\ra", "-1.5", "+2", "a=b", ""]
+    rows = list(csv.reader(io.StringIO(Table("", ["=x"], [[text] for text in texts]).csv())))
+    assert [row[0] for row in rows] == ["'=x", "'=1+1", "'+a", "'-a", "'@a", "'\ta", " a", "-1.5", "+2", "a=b", ""]

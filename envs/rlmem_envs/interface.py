@@ -86,8 +86,20 @@ def _require_observation(obs: Any, space: gym.Space, part: str = "") -> None:
         raise InterfaceError(f"observation {told(obs)}; expected numbers of {space}")
     if array.shape != space.shape:
         raise InterfaceError(f"observation of shape {array.shape}; expected {space.shape}")
-    if not np.can_cast(array.dtype, np.dtype(space.dtype), "same_kind"):
-        raise InterfaceError(f"observation of type {array.dtype}; expected {space.dtype}")
+    if array.dtype != space.dtype:
+        _require_cast(array, np.dtype(space.dtype))
+
+
+def _require_cast(array: np.ndarray, dtype: np.dtype[Any]) -> None:
+    """Raise InterfaceError if numbers cannot be cast to a type, where a whole number would wrap around."""
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise InterfaceError(f"observation of type {array.dtype}; expected {dtype}")
+    with np.errstate(over="ignore"):
+        cast = array.astype(dtype)
+    floats = dtype.kind == "f"
+    lost = np.isinf(cast) & np.isfinite(array) if floats else cast != array
+    if lost.any():
+        raise InterfaceError(f"observation {array[lost][0]}; expected {'a finite number of ' * floats}{dtype}")
 
 
 def _require_parts(obs: Any, space: spaces.Dict | spaces.Tuple, part: str) -> None:

@@ -149,7 +149,7 @@ class ReplayableVectorEnv(SyncVectorEnv):
         for env in self.envs:
             try:
                 env.close()
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 warnings.warn(f"environment {env.index}: close() {raised(error)}", stacklevel=2)
 
     def _add_info(self, vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int) -> dict[str, Any]:

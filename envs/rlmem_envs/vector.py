@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 from annotated_types import Gt
 from gymnasium import spaces
-from gymnasium.wrappers import FlattenObservation, TimeLimit, TransformObservation
+from gymnasium.wrappers import TimeLimit, TransformObservation
 
 from rlmem_envs.replay import ReplayableVectorEnv
 
@@ -44,13 +44,9 @@ def vectorise(
 
 
 def flat_observations(env: gym.Env) -> gym.Env:
-    """Show a Tuple of discrete observations as one MultiDiscrete, and a MultiBinary as one Box.
-
-    All other spaces stay as they are, the parts of a Dict or a Tuple among them.
-    """
+    """Show a Tuple of Discrete values as one MultiDiscrete of the same values. Other observations stay as they are."""
     space = env.observation_space
     if isinstance(space, spaces.Tuple) and all(isinstance(part, spaces.Discrete) for part in space):
-        starts = np.array([part.start for part in space])
-        nvec = [int(part.n) for part in space]
-        return TransformObservation(env, lambda obs: np.array(obs) - starts, spaces.MultiDiscrete(nvec))
-    return FlattenObservation(env) if isinstance(space, spaces.MultiBinary) else env
+        nvec, start = ([int(getattr(part, name)) for part in space] for name in ("n", "start"))
+        return TransformObservation(env, np.array, spaces.MultiDiscrete(nvec, start=start))
+    return env

@@ -1,5 +1,6 @@
 """Actors: processes on Ray that collect rollouts, and the pool of them that a learner sees."""
 
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from rlmem.agents.base import Agent
 from rlmem.batching import Rollout
 from rlmem.errors import Fault
 from rlmem.seeding import Streams
+from rlmem.system.modules import find_modules_in
 
 DEATHS = 3
 """Deaths per actor, on average, after which a run ends if no rollout came in between."""
@@ -31,10 +33,11 @@ Maker = Callable[[], tuple[VectorEnv, Agent]]
 
 class Worker:
     """What an actor's process holds: environments, a copy of the agent, and the random streams of `seed` whose names
-    begin with `name`. Modules are also looked for in the learner's `path`."""
+    begin with `name`. Modules are also looked for in the learner's `path`, and the user's own in its `folder`."""
 
-    def __init__(self, make: Maker, seed: int, name: str, path: Sequence[str]):
-        sys.path.extend(folder for folder in path if folder not in sys.path)
+    def __init__(self, make: Maker, seed: int, name: str, path: Sequence[str], folder: str):
+        sys.path.extend(entry for entry in path if entry not in sys.path)
+        find_modules_in(folder)
         torch.set_num_threads(1)
         self.make, self.streams, self.name = make, Streams(seed), name
         self.collector: Collector | None = None
@@ -142,7 +145,7 @@ class ActorPool:
         """A new process, whose random streams no process before it has used."""
         self.births += 1
         remote = self._ray.remote(num_cpus=1)(Worker)
-        return remote.remote(self.make, self.streams.seed, f"actor {self.births}", sys.path)
+        return remote.remote(self.make, self.streams.seed, f"actor {self.births}", sys.path, os.getcwd())
 
     def _ask(self, slots: int, budget: int, how: dict[str, Any]) -> None:
         """Give the idle actors the present weights and what is left of the budget."""

@@ -16,8 +16,9 @@ from rlmem.acting.guard import Guard
 from rlmem.acting.slots import Slot, Slots
 from rlmem.agents.base import ON_POLICY, Agent, Exploration
 from rlmem.batching import Rollout, StateSlots
+from rlmem.errors import Fault
 from rlmem.scan.matmul import constant_weights
-from rlmem.spaces import to_env
+from rlmem.spaces import no_action, to_env
 from rlmem.types import Inputs, each_leaf, to_device
 
 FIRST_REPORT = 10.0
@@ -96,7 +97,7 @@ class Collector:
         self.seconds = {"env": 0.0, "act": 0.0}
         self.steps = 0
         self.restart(seed)
-        self.prev_action = torch.from_numpy(np.zeros_like(env.action_space.sample())).to(device)
+        self.prev_action = no_action(env.single_action_space, env.num_envs).to(device)
         self.episode_draw = torch.zeros(env.num_envs, device=device)  # on [0, 1), for exploration by episodes
         self.state = agent.initial_state(env.num_envs)
 
@@ -156,6 +157,11 @@ class Collector:
                         what = f"{left} complete episodes are waited for; the longest has {longest:,} steps so far"
                         self.say(f"step {self.steps}: {what}")
 
+    @property
+    def remark(self) -> str:
+        """`Guard.remark` of the environments."""
+        return self.guard.remark
+
     def restart(self, seed: int | None = None) -> None:
         """Reset every environment; running episodes are dropped."""
         N = self.env.num_envs
@@ -183,7 +189,10 @@ class Collector:
             if exploration.episode_draw is not None:
                 self.episode_draw = exploration.episode_draw
         action, log_prob, self.state = self.agent.act(inputs, self.state, self.generator, exploration)
-        env_action = self.to_env(action.cpu().numpy())
+        try:
+            env_action = self.to_env(action.cpu().numpy())
+        except Fault as fault:
+            raise Fault(f"step {self.steps}: {fault}{self.remark and '; '}{self.remark}") from fault
         acting_done = perf_counter()
         following, reward, terminated, truncated, info = self.guard.step(
             env_action, self.final, self.steps, self.episode_length
@@ -244,7 +253,9 @@ class Collector:
         self.guard.steps = self.steps = state["steps"]
         if self.generator is not None and state["device"] == self.device.type:  # else not its kind of state
             self.generator.set_state(state["generator"].cpu())
-        self.env.restore(tree_map_only(Tensor, lambda leaf: leaf.cpu().numpy(), state["env"]))  # type: ignore[attr-defined]
+        env_state = tree_map_only(Tensor, lambda leaf: leaf.cpu().numpy(), state["env"])
+        unfit = (LookupError, TypeError, ValueError, AttributeError)  # of a state that another version wrote
+        self.guard.call(lambda: self.env.restore(env_state), unfit)  # type: ignore[attr-defined]
 
 
 def _require_alike(own: Any, given: Any, name: str) -> None:

@@ -1,7 +1,6 @@
 """Pictures of environments, and films of them with captions."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ import torch
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from rlmem.acting.evaluate import Request, evaluate
+from rlmem.acting.workers import closing
 from rlmem.agents.base import Agent
 from rlmem.errors import UserError
 from rlmem.seeding import Streams

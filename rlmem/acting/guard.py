@@ -8,51 +8,77 @@ import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 
+from rlmem.acting.folder import EnvironmentFolder
+from rlmem.acting.workers import death_of_worker, raised, watch_workers
 from rlmem.errors import Fault, UserError, printable
-from rlmem.spaces import ACTION_MASK, is_tree
+from rlmem.spaces import ACTION_MASK, is_tree, readable_type
 from rlmem.system.failures import lacks_memory
 
 T = TypeVar("T")
 
 LARGEST = float(np.finfo(np.float32).max)
 
+HUGE = 1e9
+"""Size of a reward or an observation from which on `Guard.remark` names it."""
+
 NUMBERS = "biuf"
 """The kinds of numpy's types that are real numbers."""
 
 
-Problem = tuple[np.ndarray | None, str]
-"""What is wrong with observations [N, ...]: where [N, ...], or None for all of them, and a line."""
+class UnreadableObservation(ValueError):
+    """Observations that no agent can read.
+
+    where: true for the numbers at fault [N, ...]; None: all of them
+    """
+
+    def __init__(self, where: np.ndarray | None, line: str):
+        super().__init__(line)
+        self.where = where
 
 
 class ObservationCheck:
-    """What an agent can read of a space: real numbers that are finite, and values of a discrete space inside it.
+    """Check of observations of a space, and their cast to the type that agents read (`rlmem.spaces.readable_type`).
 
-    The bounds of a Box are often wrong, and are not asked for.
+    An agent reads real numbers that are finite in float32 and that their space's type can hold, and of a discrete space
+    its values. The bounds of a Box are often wrong, and are not checked.
     """
 
     def __init__(self, space: Space):
-        self.space = space
-        self.whole = np.dtype(space.dtype).kind in "iu"
+        self.space, self.dtype = space, readable_type(space)
+        self.whole = self.dtype.kind in "iub"
+        self.casts = [np.dtype(space.dtype), self.dtype] if self.whole else [self.dtype]
         self.bounds: tuple[Any, Any] | None = None
         if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
             count = space.n if isinstance(space, spaces.Discrete) else space.nvec
             self.bounds = space.start, space.start + count - 1
 
-    def of_type(self, obs: np.ndarray) -> Problem | None:
-        """What is wrong with the type of observations as they came; None: nothing."""
+    def read(self, obs: np.ndarray) -> np.ndarray:
+        """A copy of observations [N, ...] in the type that agents read. Raises UnreadableObservation."""
         if obs.dtype.kind not in NUMBERS or (self.whole and obs.dtype.kind == "f"):
-            return None, f"observations of type {obs.dtype}; expected {self.space.dtype}"
-        return None
+            raise UnreadableObservation(None, f"observations of type {obs.dtype}; expected {self.space.dtype}")
+        typed = obs.copy()
+        with np.errstate(over="ignore"):
+            for dtype in self.casts:
+                if typed.dtype != dtype:
+                    before, typed = typed, typed.astype(dtype)
+                    if self.whole and np.count_nonzero(same := typed == before) < same.size:
+                        raise UnreadableObservation(~same, f"observation {before[~same][0]}; expected {dtype}")
+            if not self.whole:
+                self._require_finite(typed.astype(np.float32, copy=False), obs)
+        if self.bounds is not None and any_of(outside := (typed < self.bounds[0]) | (typed > self.bounds[1])):
+            excerpt = _excerpt(typed[np.argwhere(outside)[0, 0]].tolist())
+            raise UnreadableObservation(outside, f"observation {excerpt}; expected one of {self.space}")
+        return typed
 
-    def of_values(self, obs: np.ndarray) -> Problem | None:
-        """What is wrong with observations as they will be read, in the type that they will have; None: nothing."""
-        if obs.dtype.kind == "f":
-            if np.count_nonzero(finite := np.isfinite(obs)) < obs.size:
-                return ~finite, f"observation with {obs[~finite][0]}; expected finite numbers"
-        elif self.bounds is not None and any_of(outside := (obs < self.bounds[0]) | (obs > self.bounds[1])):
-            shown = _excerpt(obs[np.argwhere(outside)[0, 0]].tolist())
-            return outside, f"observation {shown}; expected one of {self.space}"
-        return None
+    def _require_finite(self, typed: np.ndarray, obs: np.ndarray) -> None:
+        """Raise UnreadableObservation unless a network of float32 reads finite numbers; obs: as they came."""
+        if np.count_nonzero(finite := np.isfinite(typed)) == finite.size:
+            return
+        value = obs[~finite][0]
+        if not np.isfinite(value):
+            raise UnreadableObservation(~finite, f"observation with {value}; expected finite numbers")
+        kind = min(self.dtype, typed.dtype, key=lambda dtype: dtype.itemsize)
+        raise UnreadableObservation(~finite, f"observation {value}; expected a finite number of {kind}")
 
 
 class Part:
@@ -61,14 +87,16 @@ class Part:
     said: how they are called in messages
     shape: of N environments
     check: of their numbers
-    dtype: the type that they will have, that of the first ones; None: there were none yet
     """
 
     def __init__(self, space: Space, num_envs: int, name: str = ""):
         self.said = f"observations `{name}`" if name else "observations"
         self.shape = (num_envs, *(space.shape or ()))
         self.check = ObservationCheck(space)
-        self.dtype: np.dtype[Any] | None = None
+
+
+def _trace(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
 
 
 class Guard:
@@ -78,16 +106,21 @@ class Guard:
     wrote. An exception may say more, in an attribute `blame`: the index of its environment, a line in the place of
     the exception's own, and a traceback of another process.
 
-    It checks shapes, kinds of numbers, numbers that are not finite, observations outside a discrete space, action masks
-    that allow nothing where the agent must act, and episodes that end before anything acted in them. The arrays that it
-    returns are copies, and masks are booleans. Observations of several parts have their leaves by their paths.
+    It checks shapes, kinds of numbers, numbers that are not finite or too large for their type, observations outside a
+    discrete space, action masks that allow nothing where the agent must act, and episodes that end before anything
+    acted in them. The arrays that it returns are copies in the types that agents read, and masks are booleans.
+    Observations of several parts have their leaves by their paths.
 
     masks_ignored: whether infos have action masks that nothing reads
+    remark: the largest reward or number of an observation so far, if it is HUGE, for messages about losses that are not
+        finite
     """
 
     def __init__(self, env: VectorEnv):
         self.env = env
+        watch_workers(env)
         self.steps = 0
+        self.remark, self.largest = "", HUGE
         self.lengths = np.zeros(env.num_envs, np.int64)
         self.begins = np.ones(env.num_envs, bool)
         space: Any = env.single_observation_space
@@ -141,22 +174,23 @@ class Guard:
                 self._refuse(None, f"infos[{name!r}] {_excerpt(infos[name])}; expected {len(self.begins)} values")
         return obs, reward, terminated, truncated, infos
 
-    def call(self, ask: Callable[[], T]) -> T:
-        """The result of `ask`, which calls the environments; what it raises becomes a Fault."""
+    def call(self, ask: Callable[[], T], plain: tuple[type[Exception], ...] = ()) -> T:
+        """The result of `ask`, which calls the environments; what it raises becomes a Fault.
+
+        plain: exceptions that are raised as they are if no environment is to blame
+        """
         try:
-            return ask()
+            with EnvironmentFolder():
+                return ask()
         except (UserError, Fault, MemoryError):
             raise
         except (Exception, SystemExit) as error:  # third-party code, which may even call sys.exit()
-            if lacks_memory(error):
+            if lacks_memory(error) or (isinstance(error, plain) and not hasattr(error, "blame")):
                 raise
-            environment, line, trace = getattr(error, "blame", (None, None, None))
-            if trace is None:
-                trace = "".join(traceback.format_exception(error))
-            message = str(error).strip().partition("\n")[0]
+            source = death_of_worker(self.env, error) or error
+            environment, line, trace = getattr(source, "blame", (None, None, None))
             where = f"step {self.steps}" if line and environment is None else self._where(environment)
-            line = line or f"raised {type(error).__name__}{message and ': '}{message}"
-            raise Fault(f"{where}: {printable(line)}", trace) from error
+            raise Fault(f"{where}: {line or raised(error)}", _trace(error) if trace is None else trace) from error
 
     def _observations(self, given: Any) -> Any:
         if self.parts is None:
@@ -171,21 +205,17 @@ class Guard:
 
     def _part(self, part: Part, given: Any) -> np.ndarray:
         try:
-            obs = np.array(given)  # a copy: environments may reuse their buffers
+            obs = np.asarray(given)
         except (ValueError, TypeError):
             self._refuse(None, f"{part.said} {_excerpt(given)}; expected an array of shape {part.shape}")
         if obs.shape != part.shape:
             self._refuse(None, f"{part.said} of shape {obs.shape}; expected {part.shape}")
-        if obs.dtype != part.dtype:
-            if problem := part.check.of_type(obs):
-                self._refuse(*problem)
-            part.dtype = part.dtype or obs.dtype
-            if not np.can_cast(obs.dtype, part.dtype, "same_kind"):
-                self._refuse(None, f"{part.said} of type {obs.dtype}; expected {part.dtype}, as before")
-            with np.errstate(over="ignore"):  # an infinity is refused below
-                obs = obs.astype(part.dtype)
-        if problem := part.check.of_values(obs):
-            self._refuse(*problem)
+        try:
+            obs = part.check.read(obs)
+        except UnreadableObservation as problem:
+            self._refuse(problem.where, str(problem))
+        if obs.dtype.itemsize >= 4 and part.check.bounds is None:
+            self._note(f"an observation{part.said.removeprefix('observations')}", np.abs(obs))
         return obs
 
     def _require_choice(self, obs: Any, ended: np.ndarray | None) -> None:
@@ -206,11 +236,20 @@ class Guard:
         if rewards.shape != self.begins.shape or rewards.dtype.kind not in NUMBERS:
             what = f"rewards of shape {rewards.shape} and type {rewards.dtype}"
             self._refuse(None, f"{what}; expected {len(self.begins)} numbers")
-        fits = np.abs(rewards) <= LARGEST  # false for NaN
+        sizes = np.abs(rewards)
+        fits = sizes <= LARGEST  # false for NaN
         if np.count_nonzero(fits) < len(fits):
             what = rewards[fits.argmin()]
             self._refuse(~fits, f"reward {what}; expected a finite number{' of float32' * bool(np.isfinite(what))}")
+        self._note("a reward", sizes)
         return rewards.astype(np.float32)
+
+    def _note(self, name: str, sizes: np.ndarray) -> None:
+        """Keep the largest of the absolute values [N, ...] of what environments gave."""
+        if sizes.size and (largest := sizes.max()) > self.largest:
+            environment = np.argwhere(sizes == largest)[0, 0]
+            self.largest = largest
+            self.remark = f"environment {environment} gave {name} of size {largest:.3g} at step {self.steps}"
 
     def _flags(self, name: str, given: Any) -> np.ndarray:
         flags = as_flags(given)

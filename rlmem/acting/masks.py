@@ -50,6 +50,8 @@ def given_masks(
             given = [mask if here else None for mask, here in zip(given, known, strict=True)]
     else:
         given = asked.action_masks() if source == "vector" else asked.unwrapped.call("action_masks")
+    if given is None:
+        given = [None] * env.num_envs
     whole = isinstance(given, np.ndarray) and given.dtype != object
     return given.reshape(env.num_envs, -1) if whole else [flat_mask(mask) for mask in given]
 

@@ -76,7 +76,11 @@ class Observed(VectorWrapper):
         if isinstance(given, np.ndarray):
             return given
         nothing = np.zeros(sum(component_sizes(self.single_action_space)), bool)
-        return np.stack([nothing if mask is None else mask for mask in given])
+        masks = [nothing if mask is None else mask for mask in given]
+        if wrong := [mask for mask in masks if mask.shape != nothing.shape]:
+            expected = f"{nothing.size}, one for every action"
+            raise ValueError(f"an action mask of {wrong[0].size} numbers; expected {expected}")
+        return np.stack(masks)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "env":

@@ -1,5 +1,6 @@
 """Proximal Policy Optimisation over memory agents."""
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from rlmem.losses.ppo import adapt_kl_coef, clipped_surrogate, value_error, with
 from rlmem.losses.reduce import standardise
 from rlmem.losses.returns import discounted_return, gae, lambda_return
 from rlmem.nets.graphs import recorded
+from rlmem.parallel import largest
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, ShareBelowOne, UnitFloat, action_mask
 
 
@@ -137,8 +139,10 @@ class PPO(OnPolicy):
     def _scale(self, streams: Batch) -> float:
         """The factor of the rewards, which is chosen from these streams [N, T+1] if it is not known yet."""
         if self.scale is None:
-            returns = discounted_return(streams.reward, streams.terminated, streams.mask, self.gamma)
-            self.scale = 1 / max(float(mean(returns.square(), streams.mask).sqrt()), 1.0)
+            _, exponent = math.frexp(float(largest(streams.reward.abs().amax())))
+            unit = 2.0 ** max(0, exponent - 1)  # so that no square is too large
+            returns = discounted_return(streams.reward / unit, streams.terminated, streams.mask, self.gamma)
+            self.scale = 1 / max(unit * float(mean(returns.square(), streams.mask).sqrt()), 1.0)
         return self.scale
 
     def _minibatch(self, batch: Batch, clip: float) -> dict[str, Tensor]:

@@ -1,6 +1,5 @@
 """Whether values recall what the task demands: the recall density of every slot over the true memory demand."""
 
-from contextlib import closing
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,6 +7,7 @@ import torch
 from gymnasium import Space
 from numpy.typing import NDArray
 
+from rlmem.acting.workers import closing
 from rlmem.agents.base import Agent
 from rlmem.analysis.loaded import Episodes, LoadedRun
 from rlmem.analysis.output import Result, beside_null, with_null

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from contextlib import closing
 from typing import Any
 
 import numpy as np
 
 from rlmem.acting.evaluate import Request, Scores, evaluate
+from rlmem.acting.workers import closing
 from rlmem.analysis.loaded import LoadedRun
 from rlmem.analysis.output import Result
 from rlmem.config.messages import sentence

@@ -1,7 +1,6 @@
 """The agent of a run as analyses see it: its parts, its checkpoints, and episodes that it plays greedily."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,13 +10,14 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from torch import Tensor, nn
 
 from rlmem.acting.collector import Collector
+from rlmem.acting.workers import closing
 from rlmem.config.compose import Config, apply
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 from rlmem.record.checkpoint import step_of
 from rlmem.run.assemble import Parts, assemble, assemble_trained
 from rlmem.run.build import make_evaluation_env, require_same_spaces
-from rlmem.run.stored import checkpoints, load_agent, refuse_others, stored_config
+from rlmem.run.stored import checkpoint_of, checkpoints, load_agent, refuse_others, stored_config
 from rlmem.seeding import Streams
 from rlmem.types import Batch
 
@@ -108,7 +108,8 @@ class LoadedRun:
 
         Raises UserError if it does not see everything.
         """
-        other = load_run(Path(path), None if self.best is None else "best", self.seed, self.trust)
+        place, step = checkpoint_of(path, None)
+        other = load_run(place, step or (None if self.best is None else "best"), self.seed, self.trust)
         if other.config.values["env"].get("observe") != "full":
             lacks = "does not see all of the state; expected a run with env.observe=full"
             raise UserError(f"analyze {what}: twin={path} {lacks}; e.g. a run of the same game and memory with it")

@@ -10,7 +10,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from rlmem.api.overrides import absolute, find_own_modules
+from rlmem.api.overrides import absolute
 from rlmem.api.tabular import tabular
 from rlmem.reproduction import catalog, registration
 from rlmem.reproduction.outcome import Outcome
@@ -68,7 +68,6 @@ def reproduce(
 
     Raises UserError for mistakes, KeyboardInterrupt after Ctrl-C, which saves the runs first.
     """
-    find_own_modules()
     name, experiment = catalog.find(item)
     experiment.budget(budget)
     runner = runner_of(name, experiment, budget, absolute(folder))

@@ -1,22 +1,15 @@
 """From arguments of Python to what is typed on the command line."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rlmem.config.overrides import assignment
-from rlmem.system.command import find_modules_in
 
 
 def as_typed(values: Mapping[str, Any]) -> list[str]:
     """`key=value` of each argument: numbers, texts, None, lists and dictionaries of these."""
     return [assignment(key, value) for key, value in values.items()]
-
-
-def find_own_modules() -> None:
-    """Let a `_target_` name a module in the current folder, as on the command line; a script may lie elsewhere."""
-    find_modules_in(os.getcwd())
 
 
 def absolute(path: str | Path) -> Path:
@@ -26,5 +19,4 @@ def absolute(path: str | Path) -> Path:
 
 def in_group(group: str, option: str, values: Mapping[str, Any]) -> list[str]:
     """An option of a group, and keys of that group."""
-    find_own_modules()
     return [f"{group}={option}", *as_typed({f"{group}.{key}": value for key, value in values.items()})]

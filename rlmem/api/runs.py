@@ -8,7 +8,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from rich.console import Console
 
-from rlmem.api.overrides import absolute, as_typed, find_own_modules
+from rlmem.api.overrides import absolute, as_typed
 from rlmem.api.tabular import tabular
 from rlmem.api.trained import TrainedAgent
 from rlmem.config import compose
@@ -34,7 +34,6 @@ class Run:
     """
 
     def __init__(self, path: str | Path, trust: bool = False):
-        find_own_modules()
         self.path, self.trust = absolute(path), trust
         rundir.read(self.path)
 
@@ -210,7 +209,6 @@ def train(*overrides: str, verbose: bool = False, callbacks: Sequence[Callback] 
 
     Raises UserError for mistakes, KeyboardInterrupt after Ctrl-C, which saves the run first.
     """
-    find_own_modules()
     config = compose.load([*overrides, *as_typed(values)])
     return Run(_train(lambda console: course.train(config, None, console, callbacks), verbose))
 

@@ -1,6 +1,7 @@
 """A trained agent that acts in anybody's environments, slot after slot."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -11,14 +12,14 @@ from gymnasium import Space, spaces
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from rlmem.acting.guard import NUMBERS, ObservationCheck, as_flags
+from rlmem.acting.guard import NUMBERS, ObservationCheck, UnreadableObservation, as_flags
 from rlmem.acting.masks import flat_mask
 from rlmem.agents.base import Agent, Exploration
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
 from rlmem.scan.matmul import Kept, constant_weights
 from rlmem.seeding import Streams
-from rlmem.spaces import ACTION_MASK, OBSERVATION, by_path, component_sizes, is_tree, leaves, to_env
+from rlmem.spaces import ACTION_MASK, OBSERVATION, by_path, component_sizes, is_tree, leaves, no_action, to_env
 from rlmem.types import Inputs, State, each_leaf
 
 
@@ -106,11 +107,10 @@ class TrainedAgent:
         if num_envs is not None and num_envs < 1:
             raise UserError(f"num_envs={num_envs}: expected at least 1, or None for one environment by itself")
         n = 1 if num_envs is None else num_envs
-        kind = torch.float32 if isinstance(self.action_space, spaces.Box) else torch.int64
-        action = torch.zeros((n, *(self.action_space.shape or ())), dtype=kind)
+        action = no_action(self.action_space, n).to(self.device)
         zeros = torch.zeros(n, device=self.device)
         memory = self.network.initial_state(n)
-        return ActingState(memory, action.to(self.device), zeros, fresh=True, vector=num_envs is not None)
+        return ActingState(memory, action, zeros, fresh=True, vector=num_envs is not None)
 
     @torch.no_grad()
     def act(
@@ -170,7 +170,8 @@ class TrainedAgent:
             if mask is not None:
                 raise UserError("action_mask: this agent learnt without masks; e.g. agent.act(obs, state)")
             return self._leaf("obs", "", given, state)
-        found = by_path(given) if isinstance(given, Mapping | tuple) else {OBSERVATION: given}
+        parts = isinstance(given, Mapping) or (isinstance(given, tuple) and OBSERVATION not in self._leaves)
+        found = by_path(given) if parts else {OBSERVATION: given}
         if isinstance(mask, Sequence):  # an array for every component, perhaps
             found[ACTION_MASK] = [flat_mask(one) for one in mask] if state.vector else flat_mask(mask)
         elif mask is not None:
@@ -189,19 +190,16 @@ class TrainedAgent:
     def _leaf(self, said: str, name: str, given: ArrayLike, state: ActingState) -> np.ndarray:
         """One leaf of the observations, [N, ...] of its space's type; `said` is its name in messages."""
         space, check = self._leaves[name], self._checks[name]
+        if state.vector and isinstance(given, tuple) and isinstance(space, spaces.MultiDiscrete):
+            with suppress(ValueError, TypeError):  # refused below
+                given = np.stack(given, -1)  # a vector gives an array for each part of a Tuple
         array = self._rows(said, given, state, None, space.shape or ())
-        problem = check.of_type(array)
-        if problem is None:
-            with np.errstate(over="ignore"):  # an infinity is refused below
-                typed = array.astype(space.dtype)
-            problem = check.of_values(typed)
-            if typed.dtype.kind in "iu" and (wrong := typed != array).any():
-                problem = wrong, f"observation {array[wrong][0]}; expected {typed.dtype}"
-        if problem is None:
-            return typed
-        where, what = problem
-        environment = f"environment {np.argwhere(where)[0, 0]}: " if state.vector and where is not None else ""
-        raise UserError(f"{said}: {environment}{what}")
+        try:
+            return check.read(array)
+        except UnreadableObservation as problem:
+            where = problem.where if state.vector else None
+            who = "" if where is None else f"environment {np.argwhere(where)[0, 0]}: "
+            raise UserError(f"{said}: {who}{problem}") from problem
 
     def _rows(
         self,

@@ -7,6 +7,7 @@ import yaml
 
 from rlmem.commands.toolkit import Arguments, Parser
 from rlmem.config.messages import to_text
+from rlmem.system.command import show
 from rlmem.system.strictjson import dumps
 
 PARSER = Parser(
@@ -27,7 +28,7 @@ def run(args: Arguments) -> None:
     if args.schema:
         from rlmem.config.editors import schema
 
-        print(dumps(schema(args.schema), indent=2))
+        show(dumps(schema(args.schema), indent=2))
         return
     from rlmem.config.compose import explain
     from rlmem.config.overrides import leaf_paths
@@ -35,10 +36,10 @@ def run(args: Arguments) -> None:
     config, origins = explain(args.overrides)
     if args.json:
         shown = leaf_paths(config.values)
-        print(dumps({path: {"value": value, "source": origins[path]} for path, value in shown}, indent=2))
+        show(dumps({path: {"value": value, "source": origins[path]} for path, value in shown}, indent=2))
     else:
-        print("#", *(f"{group}={to_text(choice)}" for group, choice in config.choices.items()))
-        print(as_yaml(config.values, origins))
+        show(" ".join(["#", *(f"{group}={to_text(choice)}" for group, choice in config.choices.items())]))
+        show(as_yaml(config.values, origins))
 
 
 def as_yaml(values: Mapping[str, Any], origins: Mapping[str, str]) -> str:

@@ -1,5 +1,6 @@
 """What a configuration of another user may not name: foreign code, folders and servers. Refused before any import."""
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -23,6 +24,12 @@ PACKAGES = {
 REACHING = ("algo.replay_dir", "algo.ray_address")
 """Keys that name a folder to write to, or a server whose answers are unpickled."""
 
+ELSEWHERE = re.compile(r"[/\\~]|\.\.?([/\\]|$)|.*[/\\]\.\.")
+"""The form of a path that leads out of the folders in which an environment looks for its own files."""
+
+NAMES_FILE = re.compile(r"(.*_)?(file|path|dir|folder)$")
+"""Keys whose values are paths."""
+
 LAUNCHING = re.compile(r"[-+~]*(hydra|launcher)\b")
 """The beginning of overrides that choose where jobs run or where options are found."""
 
@@ -40,9 +47,22 @@ def foreign_problems(values: Mapping[str, Any]) -> dict[str, str]:
                 found[path] = f"`{value}` is code outside rlmem"
         elif path in REACHING:
             found[path] = f"`{value}` is a place outside the run"
-        elif group == "env" and isinstance(value, str) and ":" in value:
+        elif group in ("env", "wrapper") and isinstance(value, str) and ":" in value:
             found[path] = f"`{value}` may name a module to import"
+        elif _may_be_file(path, value):
+            found[path] = f"`{value}` may be a file outside the run"
     return found
+
+
+def _may_be_file(path: str, text: object) -> bool:
+    """True for a data set, and for a text of an environment or a wrapper that leads elsewhere or names a file here."""
+    group, key = path.partition(".")[0], path.rpartition(".")[2]
+    if key == "dataset":
+        return True
+    if group not in ("env", "wrapper") or not isinstance(text, str):
+        return False
+    may = re.search(r"[/\\.]", text) or NAMES_FILE.match(key)
+    return ELSEWHERE.match(text) is not None or (may is not None and os.path.lexists(text))
 
 
 def foreign_lines(lines: Iterable[str]) -> dict[str, str]:
@@ -56,7 +76,9 @@ def foreign_lines(lines: Iterable[str]) -> dict[str, str]:
             found[line] = "it may name what lies outside the sweep"
         elif LAUNCHING.match(line) or any(name.partition(".")[2] in line for name in REACHING):
             found[line] = "it may name a place outside the sweep"
-        elif key.startswith("env") and ":" in value:
+        elif any(_may_be_file(key, word) for word in re.split(r"""[\s,{}[\]"':=]+""", value)):
+            found[line] = "it may name a file outside the sweep"
+        elif key.startswith(("env", "wrapper")) and ":" in value:
             found[line] = "it may name a module to import"
     return found
 

@@ -4,17 +4,21 @@ import importlib
 import inspect
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from rlmem.config.messages import mistake, nearest
+from rlmem.config.overrides import leaf_paths
 from rlmem.errors import UserError, one_line
+from rlmem.system.modules import own_modules
 
 
 def build(node: dict[str, Any], **runtime: Any) -> Any:
     """Call the target of `node` with the node's own keys and the arguments supplied at run time."""
-    return _prepared(node)(**runtime)
+    with own_modules() if _names_own_code(node) else nullcontext():
+        return _prepared(node)(**runtime)
 
 
 def _prepared(node: dict[str, Any]) -> Callable[..., Any]:
@@ -93,9 +97,21 @@ def maker(kind: Any) -> Any:
     return next((each for each in kinds if get_origin(each) is Callable), None)
 
 
+def _is_ours(name: str) -> bool:
+    """True if a module or a class belongs to rlmem."""
+    return name.partition(".")[0] in ("rlmem", "rlmem_envs")
+
+
+def _names_own_code(node: dict[str, Any]) -> bool:
+    """True if a node names a class of the user's own, or an environment by `module:id`."""
+    texts = [value for _, value in leaf_paths(node, lists=True) if isinstance(value, str) and ":" in value]
+    return not _is_ours(node["_target_"]) or (bool(texts) and node["_target_"].startswith("rlmem_envs."))
+
+
 def _import(module_name: str) -> Any:
     try:
-        return importlib.import_module(module_name)
+        with nullcontext() if _is_ours(module_name) else own_modules():
+            return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         missing = error.name or module_name
         if f"{module_name}.".startswith(f"{missing}."):

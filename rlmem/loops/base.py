@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter, process_time
 from typing import Any, ClassVar, cast
@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map_only
 
 from rlmem.acting.collector import Episode
 from rlmem.acting.evaluate import Request
+from rlmem.acting.workers import closing
 from rlmem.agents.base import ON_POLICY, Agent, Exploration
 from rlmem.errors import Fault
 from rlmem.loops.notices import Notices
@@ -140,7 +141,15 @@ class Loop(LoopParts, ABC):
     def iterate(self) -> bool:
         """Collect, learn and record what happened. Returns whether the iteration is complete."""
         began, cpu_began = perf_counter(), process_time()
-        iteration = self.advance()
+        try:
+            iteration = self.advance()
+        except FloatingPointError as error:
+            if remark := getattr(self.collector, "remark", ""):
+                what = f"not a finite number: {error}; {remark}"
+                sizes = "a wrapper that makes rewards and observations about 1 in size"
+                skip = "on_nan=skip to pass over such batches"
+                raise Fault(f"step {self.collector.steps}: {what}; e.g. {sizes}, or {skip}") from error
+            raise
         self.elapsed += perf_counter() - began
         self.cpu_time += process_time() - cpu_began
         if iteration is None:

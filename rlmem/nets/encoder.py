@@ -52,6 +52,11 @@ class Features(nn.Module):
         component = np.repeat(np.arange(len(nvec)), nvec)
         self.register_buffer("component", torch.from_numpy(component), persistent=False)
 
+    @property
+    def reading(self) -> str | None:
+        """See `InputEncoder.reading`."""
+        return None if self.discrete or self.dims < 2 else f"one row of {self.size} numbers"
+
     def forward(self, x: Tensor) -> Tensor:
         if not self.discrete:
             if self.greatest is not None:
@@ -109,6 +114,11 @@ class InputEncoder(nn.Module):
     def reads_reward(self) -> bool:
         """Whether `forward` reads the previous reward."""
         return self.prev_reward
+
+    @property
+    def reading(self) -> str | None:
+        """The way in which an observation of several dimensions is read, for the summary of a run; None: it has one."""
+        return self.obs_features.reading
 
     def few_inputs(self) -> FewInputs | None:
         """All inputs that `forward` can be given, so that each is encoded once, not once per slot; None: too many.

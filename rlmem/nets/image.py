@@ -64,6 +64,13 @@ class ImageEncoder(InputEncoder):
         self.features = Linear(channels * height * width, hidden_size)
         self.output_size = hidden_size + self.plain_size
 
+    @property
+    def reading(self) -> str:
+        *outer, last = self.shape
+        channels, sides = (last, outer) if self.channels_last else (outer[0], [*outer[1:], last])
+        axis = "last" if self.channels_last else "first"
+        return f"an image of {sides[0]} x {sides[1]} with {channels} channels, on the {axis} axis"
+
     def forward(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
         x = self.obs_features(obs).to(self.features.weight.dtype).reshape(-1, *self.shape)
         if self.channels_last:

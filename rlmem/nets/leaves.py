@@ -74,6 +74,11 @@ class Leaves(InputEncoder):
         self.features = orthogonal(Linear(self.obs_features.size + self.plain_size, hidden_size))
         self.hidden = orthogonal(Linear(hidden_size, hidden_size))
 
+    @property
+    def reading(self) -> str | None:
+        ways = {name: leaf.reading for name, leaf in zip(self.read, self.leaves, strict=True)}
+        return ", ".join(f"`{name}` as {way}" for name, way in ways.items() if way is not None) or None
+
     def forward(self, obs: Any, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
         seen = [leaf(obs[name], start) for name, leaf in zip(self.read, self.leaves, strict=True)]
         x = self.features(self.beside(self.obs_features(torch.cat(seen, -1)), prev_action, prev_reward, start))
@@ -89,6 +94,7 @@ class Vector(nn.Module):
         super().__init__()
         self.features, self.output_size = Features(space, normalise=normalise_obs), hidden_size
         self.embedding = Embedding(self.features.size, hidden_size)
+        self.reading = self.features.reading
 
     def forward(self, obs: Tensor, start: Tensor) -> Tensor:
         return self.embedding(self.features(obs))
@@ -102,7 +108,7 @@ class Image(nn.Module):
     def __init__(self, space: Space, action_space: Space, normalise_obs: bool, **settings: Any):
         super().__init__()
         self.encoder = ImageEncoder(space, action_space, prev_action=False, start_flag=False, **settings)
-        self.output_size = self.encoder.output_size
+        self.output_size, self.reading = self.encoder.output_size, self.encoder.reading
 
     def forward(self, obs: Tensor, start: Tensor) -> Tensor:
         return self.encoder(obs, start, start, start)  # of the inputs beside the image it reads none

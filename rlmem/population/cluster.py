@@ -10,7 +10,7 @@ from rlmem.acting.cluster import attached, missing
 from rlmem.errors import Fault, UserError
 from rlmem.population.member import Ask, Member, T
 from rlmem.population.spec import name
-from rlmem.system.command import find_modules_in
+from rlmem.system.modules import find_modules_in
 
 SLICE = 10.0
 """Seconds that agents train between checks of their progress and of signals."""

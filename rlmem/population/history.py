@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from rich.console import Console
+from rich.text import Text
 
-from rlmem.errors import Fault, UserError
+from rlmem.errors import Fault, UserError, printable
 from rlmem.population.spec import name, read
 from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
 from rlmem.sweep.status import empty_table, steps_and_return
+from rlmem.system.received import inside, json_rows
 from rlmem.system.strictjson import dumps
 
 
@@ -40,7 +42,8 @@ class History:
     def __init__(self, folder: Path, agents: int):
         self.path = folder / "population.jsonl"
         rows = cast(list[RoundRow], rows_of(self.path))
-        if not all(row.keys() >= {"round", "agent", "step", "other", "copied"} for row in rows):
+        keys = ("round", "agent", "step", "other", "copied")
+        if not all(isinstance(row.get(key), int) for row in rows for key in keys):
             raise UserError(f"{self.path}: is damaged (rows lack their keys); restore it")
         self.rounds = [rows[begin : begin + agents] for begin in range(0, len(rows) - agents + 1, agents)]
 
@@ -73,18 +76,27 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
         raise UserError(f"{path}: is damaged ({error}); restore it") from error
 
 
+def _number_of_rows(path: Path) -> int:
+    """The number of rows of a file, 0 if it is not there. Raises UserError if it is damaged."""
+    try:
+        return sum(1 for _ in json_rows(path)) if path.exists() else 0
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: is damaged ({error}); restore it") from error
+
+
 def print_table(folder: Path) -> None:
     """Print the table of the population in `folder`. Raises UserError if there is none."""
     population = read(folder)
     history = History(folder, population.spec.agents)
     table = empty_table("agent", "steps>", "episodes>", "return>", "copied last", "of its own")
     for agent, own in enumerate(population.own):
-        run_dir = folder / name(agent)
+        run_dir = inside(folder, name(agent))
         (steps, score), total = steps_and_return(run_dir), rundir.read(run_dir)[0]["total_steps"]
-        episodes, returned = len(rows_of(run_dir / "episodes.jsonl")), "" if score is None else f"{score:.3f}"
+        episodes, returned = _number_of_rows(run_dir / "episodes.jsonl"), "" if score is None else f"{score:.3f}"
         copied = [rows[agent] for rows in history.rounds if rows[agent]["copied"]]
         source = f"{name(copied[-1]['other'])} in round {copied[-1]['round']}" if copied else ""
-        table.add_row(run_dir.name, f"{steps:,}/{total:,}", f"{episodes:,}", returned, source, " ".join(own[1:]))
+        line = (run_dir.name, f"{steps:,}/{total:,}", f"{episodes:,}", returned, source, " ".join(own[1:]))
+        table.add_row(*(Text(printable(text)) for text in line))
     running = "running" if rundir.is_locked(folder) else "not running"
     Console().print(table, f"{len(history.rounds)} rounds, {history.copies} copies; {running}", highlight=False)
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -13,6 +13,7 @@ from rich.console import Console
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from rlmem.acting.workers import closing
 from rlmem.errors import Fault, UserError
 from rlmem.loops.base import Loop
 from rlmem.population.history import History
@@ -21,13 +22,14 @@ from rlmem.record import rundir
 from rlmem.record.checkpoint import State
 from rlmem.record.loggers import make_loggers
 from rlmem.record.progress import Progress
-from rlmem.record.recorder import Recorder, read_jsonl
+from rlmem.record.recorder import Recorder
 from rlmem.run.assemble import assemble, learning_threads
 from rlmem.run.make_loop import make_loop
 from rlmem.run.resume import Fresh, Restored, Start, begin, unfit, warm_start
 from rlmem.run.stored import checkpoints, fitting, stored_config
 from rlmem.run.summary import summary
 from rlmem.system.failures import as_faults
+from rlmem.system.received import json_rows
 
 T = TypeVar("T")
 
@@ -174,13 +176,19 @@ class Member:
         """Close the run; no method may be called afterwards."""
         self.stack.close()
 
+    def __enter__(self) -> "Member":
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        self.stack.__exit__(*failure)
+
     def _read_episodes(self) -> None:
         """Count the episodes that the record has gained."""
         path = self.run_dir / "episodes.jsonl"
-        rows = read_jsonl(path, self.position)
+        for row in json_rows(path, self.position):
+            self.episodes += 1
+            self.returns.append(row["return"])
         self.position = path.stat().st_size
-        self.episodes += len(rows)
-        self.returns.extend(row["return"] for row in rows)
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -201,5 +209,5 @@ class Ask(Protocol):
 def in_this_process(folder: Path, agents: int) -> Iterator[Ask]:
     """Every agent of the population in `folder` in this process, one after the other."""
     with ExitStack() as stack:
-        members = [stack.enter_context(closing(Member(folder, agent))) for agent in range(agents)]
+        members = [stack.enter_context(Member(folder, agent)) for agent in range(agents)]
         yield lambda method, arguments: {agent: method(members[agent], *given) for agent, given in arguments.items()}

@@ -27,7 +27,7 @@ def start(spec: PopulationSpec, folder: Path) -> None:
         _require_same(read(folder).spec, spec, folder)
         return
     if left := [run for run in folder.glob(f"{AGENT_PREFIX}*") if (run / "checkpoints").exists()]:
-        raise UserError(f"{folder}: holds runs already, such as {left[0].name}; e.g. --dir {folder}_2")
+        raise UserError(f"{folder}: holds runs already, such as {left[0].name}; e.g. --dir {shell(folder)}_2")
     configs = check(population := populate(spec))
     rundir.make(folder)
     with rundir.lock(folder):
@@ -83,7 +83,7 @@ def _shapes(config: Config) -> dict[str, Any]:
 
 def _require_same(stored: PopulationSpec, given: PopulationSpec, folder: Path) -> None:
     """Raise UserError with every difference of two specifications."""
-    goes_on = f"`rlmem population {shell(folder)}` goes on with it; e.g. --dir {folder}_2"
+    goes_on = f"`rlmem population {shell(folder)}` goes on with it; e.g. --dir {shell(folder)}_2"
     problems = [
         f"{field.name}: {folder} has {_as_text(was)}, not {_as_text(now)}; {goes_on}"
         for field in fields(PopulationSpec)

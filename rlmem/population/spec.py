@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import yaml
 
+from rlmem.config import plainyaml
 from rlmem.config.compose import load
-from rlmem.config.messages import sentence
+from rlmem.config.messages import sentence, shell
 from rlmem.config.targets import locate
 from rlmem.errors import UserError
 from rlmem.record import rundir
@@ -81,9 +82,10 @@ def holds_population(folder: Path) -> bool:
 def read(folder: Path) -> Population:
     """The population in `folder`. Raises UserError if there is none, or if it is damaged."""
     if not holds_population(folder):
-        raise UserError(f"{folder}: holds no population (no {POPULATION_FILE} in it); e.g. {EXAMPLE} --dir {folder}")
+        what = f"holds no population (no {POPULATION_FILE} in it)"
+        raise UserError(f"{folder}: {what}; e.g. {EXAMPLE} --dir {shell(folder)}")
     try:
-        content = yaml.safe_load((folder / POPULATION_FILE).read_text(encoding="utf-8"))
+        content = plainyaml.read(folder / POPULATION_FILE)
         asked: dict[str, Any] = {field.name: content[field.name] for field in fields(PopulationSpec)}
         asked |= {key: tuple(asked[key]) for key in ("overrides", "vary")}
         found = Population(PopulationSpec(**asked), content["seed"], tuple(map(tuple, content["own"])))

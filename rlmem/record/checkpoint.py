@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import warnings
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,22 @@ from rlmem import __version__
 from rlmem.errors import first_line
 from rlmem.record import formats
 from rlmem.record.recorder import hashed, synced
+from rlmem.record.trust import is_data
+from rlmem.system.received import opened, text
 
 State = dict[str, Any]
 
 BEST = "best.pt"
 """The file with the agent of the best evaluation so far, beside the checkpoints; no run can continue from it."""
+
+DIGESTS = 1 << 12
+"""Bytes of a file of checksums at most."""
+
+PICKLE, PARTS, TAIL = 1 << 28, 1 << 24, 1 << 16
+"""Bytes at most of the description of a checkpoint's tensors and of the list of its parts, which lies at the end."""
+
+OBJECTS = 4_000_000
+"""Lists, dictionaries and sets at most in that description. An object of a class counts as eight."""
 
 REQUIRED = {"agent": dict, "experiment": dict, "step": int}
 """The keys that every checkpoint has, `best.pt` too, and their types."""
@@ -137,9 +149,15 @@ def read(path: Path) -> State:
     Raises ValueError if the file was changed, or if it holds more than data, and OtherFormat, a UserError, for a format
     that this version cannot read.
     """
+    try:
+        with opened(path, folder=path.parents[1]):
+            pass
+    except OSError as error:
+        raise ValueError(f"checkpoint {path} cannot be read ({first_line(error)})") from error
     if sha256(path) not in _digests(path):
         raise ValueError(f"checkpoint {path} is damaged (checksum differs)")
     try:
+        _require_small(path)
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # a file that holds anything can break the reader in any way
         raise ValueError(f"checkpoint {path} cannot be read ({first_line(error)})") from error
@@ -149,18 +167,48 @@ def read(path: Path) -> State:
         raise ValueError(f"checkpoint {path} is damaged (format is no number of a format)")
     formats.require_readable(number, f"checkpoint {path}", {"rlmem": version})
     wrong = [name for name, kind in REQUIRED.items() if not isinstance(found.get(name), kind)]
-    if wrong:
-        raise ValueError(f"checkpoint {path} was not written by this version of rlmem (it has no {', '.join(wrong)})")
+    if wrong or not is_data(found["experiment"]):
+        raise ValueError(
+            f"checkpoint {path} was not written by this version of rlmem (it has no {', '.join(wrong or REQUIRED)})"
+        )
     try:
         return formats.migrated("checkpoint", found, number)
     except Exception as error:
         raise ValueError(f"checkpoint {path} cannot be read ({first_line(error)})") from error
 
 
+def _require_small(path: Path) -> None:
+    """Raise ValueError for a checkpoint whose description, unlike its tensors, would take much memory.
+
+    Tensors are mapped to memory as they lie in the file. Their description is read as a whole, and compressed it
+    might become a thousand times as large.
+    """
+    with open(path, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+        end = file.read().rpartition(b"PK\x05\x06")[2]
+    if len(end) >= 12 and int.from_bytes(end[8:12], "little") in range(PARTS, 0xFFFFFFFF):
+        raise ValueError("it has too many parts")
+    with zipfile.ZipFile(path) as archive:
+        for part in archive.infolist():
+            if part.compress_type != zipfile.ZIP_STORED:
+                raise ValueError("it is compressed")
+            if not part.filename.endswith(".pkl"):
+                continue
+            if part.file_size > PICKLE:
+                raise ValueError(f"its description has {part.file_size:,} bytes")
+            if _objects(archive.read(part)) > OBJECTS + part.file_size // 16:  # of numbers, one byte in 16 looks so
+                raise ValueError("its description holds too many lists and objects")
+
+
+def _objects(pickled: bytes) -> int:
+    """An upper bound of the lists, dictionaries and sets in a pickle; an object of a class counts as eight."""
+    return sum(map(pickled.count, (b"]", b"}", b"(", b"\x8f", b"\x85"))) + 8 * pickled.count(b"R")
+
+
 def _digests(path: Path) -> list[str]:
     """The checksums beside a checkpoint: its own, and that of an earlier checkpoint of the same name."""
     try:
-        return path.with_suffix(".sha256").read_text(errors="replace").split()
+        return text(path.with_suffix(".sha256"), DIGESTS, errors="replace").split()
     except OSError:
         return []
 

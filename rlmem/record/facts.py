@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rlmem.record import rundir
-from rlmem.record.recorder import read_jsonl
+from rlmem.system.received import VALUES, json_rows
+from rlmem.system.strictjson import number
 
 OBJECTIVES = ("eval/greedy/return_mean", "eval/score")
 """The result of an evaluation in its row of metrics.jsonl: of agents that act, and of supervised ones."""
@@ -31,13 +32,16 @@ class RunRecord:
     def rows(self) -> Sequence[Row]:
         """The rows of metrics.jsonl, with None for what is not a number; empty if the file is missing or damaged."""
         try:
-            rows = read_jsonl(self.run_dir / "metrics.jsonl")
+            rows = [
+                {key: value if key == "step" else number(value) for key, value in row.items()}
+                for row in json_rows(self.run_dir / "metrics.jsonl", values=VALUES)
+            ]
         except (OSError, ValueError):
             return []
         steps = [row.get("step", 0) for row in rows]
         if not all(isinstance(step, int) and 0 <= step < 2**63 for step in steps):
             return []
-        return [{key: value if key == "step" else _number(value) for key, value in row.items()} for row in rows]
+        return rows
 
     @cached_property
     def about(self) -> dict[str, Any]:
@@ -91,10 +95,3 @@ def finished(config: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> bo
 def short_commit(commit: str | None) -> str:
     """Twelve digits of a commit, with `+changes` if files differed from it; "" for None."""
     return "" if commit is None else commit[:12] + ("+changes" if commit.endswith("+changes") else "")
-
-
-def _number(value: object) -> float | None:
-    try:
-        return float(value) if isinstance(value, int | float) else None
-    except OverflowError:
-        return None

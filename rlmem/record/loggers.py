@@ -1,7 +1,11 @@
 """Loggers show the metrics of a run in TensorBoard and Weights & Biases, which are imported only when they are used."""
 
+import errno
 import json
+import logging
 import os
+import shutil
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +20,7 @@ from rlmem.errors import UserError, first_line
 from rlmem.record.checkpoint import BEST
 from rlmem.record.recorder import Logger
 from rlmem.record.rundir import video_path, write_atomically
+from rlmem.system import received
 from rlmem.types import PositiveInt
 
 
@@ -71,7 +76,9 @@ class TensorBoardLogger:
 
         values = [Summary.Value(tag=name, simple_value=value) for name, value in row.items() if name != "step"]
         if video := video_of(self.run_dir, row):
-            values.append(Summary.Value(tag="eval/video", image=Summary.Image(encoded_image_string=video.read_bytes())))
+            values.append(
+                Summary.Value(tag="eval/video", image=Summary.Image(encoded_image_string=received.content(video)))
+            )
         self.writer.add_event(Event(wall_time=time.time(), step=int(row["step"]), summary=Summary(value=values)))
 
     def close(self, failed: bool) -> None:
@@ -103,6 +110,7 @@ class WandbRun:
     ):
         self.wandb = wandb = fresh_wandb(mode)
         self.run_dir, self.artifact = run_dir, artifact
+        self.errors, self.offline_in = collect_log_errors(), folder if mode == "offline" else None
         if mode == "online" and not wandb.login(prompt=False, verify=False):
             raise NoKey("no W&B API key on this machine; expected one; e.g. `wandb login`, or set WANDB_API_KEY")
         self.run = wandb.init(
@@ -130,6 +138,7 @@ class WandbRun:
         """The number of rows that the server had before."""
 
     def log(self, number: int, row: Mapping[str, float]) -> None:
+        self._require_space()
         if number >= self.held:
             video = video_of(self.run_dir, row)
             shown = {} if video is None else {"eval/video": self.wandb.Video(str(video), format="gif")}
@@ -141,9 +150,17 @@ class WandbRun:
                 self._upload_best()
             finally:
                 self.run.finish(exit_code=int(failed))
+            self._require_space()
         except Exception:
             forget_wandb()
             raise
+
+    def _require_space(self) -> None:
+        """Raise OSError if W&B could not write, which it does not say: its own log, or offline its rows."""
+        if self.errors:
+            raise self.errors[0]
+        if self.offline_in is not None and shutil.disk_usage(self.offline_in).free == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.offline_in))
 
     def _upload_best(self) -> None:
         """Upload the best agent, if that is asked for and there is one."""
@@ -229,6 +246,23 @@ def fresh_wandb(mode: Any = None) -> Any:
     return wandb
 
 
+def collect_log_errors() -> list[BaseException]:
+    """A list that gets the first error of writing W&B's log files, for which `logging` prints a traceback each time."""
+    errors: list[BaseException] = []
+    logger = logging.getLogger("wandb")
+
+    def keep_first(record: logging.LogRecord) -> None:
+        if not errors and (error := sys.exc_info()[1]) is not None:
+            errors.append(error)
+
+    def add(handler: logging.Handler) -> None:
+        handler.handleError = keep_first  # type: ignore[method-assign]
+        logging.Logger.addHandler(logger, handler)
+
+    logger.addHandler = add  # type: ignore[method-assign, assignment]
+    return errors
+
+
 def forget_wandb() -> None:
     """End W&B's service; another is started when it is needed."""
     import wandb
@@ -242,4 +276,4 @@ def _stored_id(run_dir: Path) -> str:
     path = run_dir / "wandb_id.json"
     if not path.exists():
         write_atomically(path, json.dumps(uuid4().hex[:8]))
-    return json.loads(path.read_text())
+    return received.json_of(path)

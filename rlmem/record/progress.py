@@ -16,6 +16,8 @@ from rich.progress import ProgressColumn, Task
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from rlmem.errors import printable
+
 LINE_EVERY = 10.0
 """Seconds between two plain lines of progress."""
 
@@ -77,6 +79,7 @@ class Progress:
 
     def say(self, line: str) -> None:
         """Print a line above the bar and write it to the log. A full disk or a closed terminal is ignored."""
+        line = printable(line, keep="\n\t")
         self.note(line)
         with suppress(OSError):
             self.console.print(line, markup=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 from collections import deque
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol, runtime_checkable
 
 from rlmem.errors import Fault, UserError, first_line
-from rlmem.system import strictjson
+from rlmem.system import received, strictjson
 
 
 @runtime_checkable
@@ -191,7 +190,7 @@ def changed(path: Path, position: Mapping[str, Any] | int) -> str | None:
 def hashed(path: Path, most: int | None = None) -> tuple[Any, int, bytes]:
     """The SHA-256 of the first `most` bytes of a file (None: of all), how many there are, and the last one."""
     digest, size, last = hashlib.sha256(), 0, b""
-    with open(path, "rb") as file:
+    with received.opened(path) as file:
         while block := file.read(1 << 20 if most is None else min(max(most - size, 0), 1 << 20)):
             digest.update(block)
             size, last = size + len(block), block[-1:]
@@ -200,8 +199,9 @@ def hashed(path: Path, most: int | None = None) -> tuple[Any, int, bytes]:
 
 @contextmanager
 def synced(path: Path, mode: str) -> Iterator[IO[Any]]:
-    """A file that is open for writing inside, and on the disk afterwards."""
-    with open(path, mode, encoding=None if "b" in mode else "utf-8") as file:
+    """A file that is open for writing inside, and on the disk afterwards; text has escapes for lone surrogates."""
+    how: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "errors": "backslashreplace"}
+    with open(path, mode, **how) as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
@@ -219,11 +219,6 @@ def _reproducible(row: Mapping[str, float]) -> str:
 def read_jsonl(path: Path, begin: int = 0) -> list[dict[str, Any]]:
     """The rows of a `.jsonl` file from byte `begin` on, with NaN for null: a number that is not finite.
 
-    An incomplete row at the end, which a killed process left, is ignored. Raises OSError if `path` is no regular file,
-    and ValueError for a line that is not a JSON object.
+    See `received.json_rows`, which reads one row after the other.
     """
-    if path.exists() and not path.is_file():  # opening a pipe would wait for ever
-        raise OSError(errno.EINVAL, "is no regular file", str(path))
-    with open(path, "rb") as file:
-        file.seek(begin)
-        return [strictjson.row(line) for line in file if line.endswith(b"\n")]
+    return list(received.json_rows(path, begin, received.VALUES))

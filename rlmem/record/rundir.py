@@ -13,12 +13,14 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
+from rlmem.config import plainyaml
 from rlmem.config.compose import Config
 from rlmem.errors import UserError, first_line
 from rlmem.record import formats
 from rlmem.record.provenance import provenance
 from rlmem.record.recorder import synced
 from rlmem.record.trust import is_changed, is_data, is_own, require_plain, sealed
+from rlmem.system import received
 
 
 class NoRun(UserError):
@@ -194,10 +196,10 @@ def _stored(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise NoRun(f"{path}: {what} printed; e.g. runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0")
     try:
         name = "config.yaml"
-        config = yaml.safe_load((path / name).read_text(encoding="utf-8"))
+        config = plainyaml.read(path / name)
         _require(isinstance(config, dict) and is_data(config))
         name = "run.json"
-        about = json.loads((path / name).read_text(encoding="utf-8"))
+        about = received.json_of(path / name)
         _require(isinstance(about, dict) and is_data(about) and isinstance(about.get("choices"), dict))
         for key, kind in (("overrides", str), ("resumed", dict)):
             entries = about.get(key, [])
@@ -214,12 +216,12 @@ def _stored(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def is_own_run(path: Path) -> bool:
     """Whether this user wrote config.yaml of a run, and nobody has edited it since."""
-    return is_own((path / "config.yaml").read_text(encoding="utf-8"))
+    return is_own(received.text(path / "config.yaml", received.DESCRIPTION))
 
 
 def is_edited(path: Path) -> bool:
     """Whether config.yaml of a run was edited since it was written, whoever wrote it."""
-    return is_changed((path / "config.yaml").read_text(encoding="utf-8"))
+    return is_changed(received.text(path / "config.yaml", received.DESCRIPTION))
 
 
 def _require(condition: bool) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rlmem.errors import UserError
+from rlmem.system.strictjson import LARGEST, nodes
 
 VARIABLE = "RLMEM_KEY"
 """The environment variable that holds the key, as any text, where machines share no home directory."""
@@ -129,16 +130,19 @@ MAX_VALUES = 100_000
 
 
 def is_data(tree: Any) -> bool:
-    """Whether `tree` holds only text, numbers, lists and mappings from names, and at most MAX_VALUES of them."""
-    left, number = [tree], 0
-    while left:
-        node, number = left.pop(), number + 1
-        if number > MAX_VALUES:
-            return False
-        if isinstance(node, dict) and all(isinstance(key, str) for key in node):
-            left += node.values()
-        elif isinstance(node, list):
-            left += node
-        elif not (node is None or isinstance(node, str | int | float)):
-            return False
-    return True
+    """True if `tree` holds only text, numbers, lists and mappings from names, and few enough of them.
+
+    There may be MAX_VALUES values in DEEPEST levels, and integers up to LARGEST.
+    """
+    try:
+        return all(map(_is_plain, nodes(tree, MAX_VALUES)))
+    except ValueError:
+        return False
+
+
+def _is_plain(node: Any) -> bool:
+    if isinstance(node, dict):
+        return all(isinstance(key, str) for key in node)
+    if isinstance(node, int):
+        return abs(node) <= LARGEST
+    return node is None or isinstance(node, str | float | list)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from rlmem.report.find import Item
 from rlmem.reproduction.series import SUFFIX, read_series
+from rlmem.stats.tables import inert
+from rlmem.system.received import ROWS, content, inside
 
 SUMS = "SHA256SUMS"
 """The file of checksums in a folder of published results."""
@@ -24,7 +26,8 @@ def data_text(items: Sequence[Item]) -> str:
     writer.writeheader()
     for item in items:
         about: Line = {"item": item.name, "budget": item.outcome.budget, "verdict": item.verdict.word}
-        writer.writerows(about | line for line in _lines(item))
+        lines = (about | line for line in _lines(item))
+        writer.writerows({k: inert(v) if isinstance(v, str) else v for k, v in line.items()} for line in lines)
     return out.getvalue()
 
 
@@ -34,7 +37,7 @@ def checksums(folder: Path) -> str:
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         if path.name != SUMS and path.suffix not in (".md", ".partial"):
             name = path.relative_to(folder).as_posix()
-            lines.append(f"{sha256(path.read_bytes()).hexdigest()}  {name}\n")
+            lines.append(f"{sha256(content(inside(folder, name), ROWS)).hexdigest()}  {name}\n")
     return "".join(lines)
 
 

@@ -82,9 +82,11 @@ def unseen(records: Sequence[Record], curves: Sequence[Curve], key: str) -> list
     return sentences(said)
 
 
-def unreadable(half: Sequence[Path]) -> list[str]:
-    """A sentence that names directories of runs that have not begun or lack a file."""
-    return [f"left out, no config.yaml or no run.json: {_which(map(str, half), 'directories')}"] if half else []
+def omissions(half: Sequence[Path], problems: Sequence[str]) -> list[str]:
+    """Sentences about directories of runs that have not begun or lack a file, and about what cannot be read."""
+    found = [f"left out, no config.yaml or no run.json: {_which(map(str, half), 'directories')}"] if half else []
+    found += [f"left out, {problem}" for problem in problems[:NAMED]]
+    return found + ([f"left out, {len(problems) - NAMED} more that cannot be read"] if len(problems) > NAMED else [])
 
 
 def sentences(said: Mapping[str, Iterable[tuple[str, str, int]]]) -> list[str]:

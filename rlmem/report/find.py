@@ -1,18 +1,17 @@
 """Find what lies in the given folders: reproductions, published results, sweeps, runs."""
 
-import json
 import os
 import shlex
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rlmem.config.messages import nearest, sentence
-from rlmem.errors import UserError, brief, printable
-from rlmem.report.facts import facts_of
+from rlmem.errors import UserError, brief, printable, reading
+from rlmem.report.facts import NAMED, facts_of
 from rlmem.report.groups import DIFFERS, Section, of_runs, of_sweep, rows_differ
 from rlmem.reproduction import catalog, registration
 from rlmem.reproduction.cells import cells
@@ -21,13 +20,16 @@ from rlmem.reproduction.outcome import Outcome, read_curves, read_results
 from rlmem.reproduction.peers import described
 from rlmem.reproduction.ranges import of_overrides
 from rlmem.reproduction.run import runner_of
-from rlmem.reproduction.runner import CELLS
+from rlmem.reproduction.runner import CELLS, read_about
 from rlmem.reproduction.spec import BUDGETS, Experiment
 from rlmem.reproduction.spec_file import read
 from rlmem.reproduction.tables import EXPERIMENT, VERDICT, tables
 from rlmem.reproduction.verdict import Verdict, judge
 from rlmem.stats.tables import Table
 from rlmem.sweep.manifest import Manifest, holds_sweep
+from rlmem.system.received import json_of
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,31 +75,47 @@ def find(folders: Sequence[Path]) -> list[Section]:
 
     Raises UserError for a folder that does not exist, cannot be read or holds none of these.
     """
-    items: list[Item] = []
-    groups: list[Section] = []
-    runs: list[Path] = []
-    half: list[Path] = []
+    there: dict[str, list[Path]] = defaultdict(list)
+    problems: list[str] = []
     for folder in folders:
-        there: dict[str, list[Path]] = defaultdict(list)
+        before = sum(map(len, there.values())) - len(there["half"])
         try:
             if not folder.is_dir():
                 near = nearest(folder.name, (path.name for path in folder.parent.glob("*") if path.is_dir()))
                 what = "is a file; expected a folder" if folder.exists() else "no such folder"
                 raise UserError(sentence(str(folder), what, near=near, example="rlmem report results"))
-            for kind, path in _places(folder):
+            for kind, path in _places(folder, problems):
                 there[kind].append(path)
+        except UserError:
+            raise
         except OSError as error:
             raise UserError(f"{brief(printable(str(error.filename)))}: cannot be read ({error.strerror})") from error
-        if not there.keys() - {"half"}:
+        if sum(map(len, there.values())) - len(there["half"]) == before and not problems:
             expected = "expected a reproduction, published results, a sweep or a run, or a folder of such"
             raise UserError(sentence(str(folder), f"nothing to show; {expected}", example="rlmem report results"))
-        items += [*map(_reproduction, there["reproduction"]), *map(_published, there["results"])]
-        groups += map(of_sweep, there["sweep"])
-        runs += there["run"]
-        half += there["half"]
-    if runs or half:
-        groups.append(of_runs(list(dict.fromkeys(runs)), list(dict.fromkeys(half))))
+    items = [
+        *_readable(_reproduction, there["reproduction"], problems),
+        *_readable(_published, there["results"], problems),
+    ]
+    groups: list[Section] = [*_readable(of_sweep, there["sweep"], problems)]
+    runs, half = (list(dict.fromkeys(there[kind])) for kind in ("run", "half"))
+    if runs or half or problems:
+        groups.append(of_runs(runs, half, problems))
+    if problems and not items and not any(section.records for section in groups):
+        raise UserError(*problems[:NAMED])
     return [*sorted(items, key=lambda item: (item.name, BUDGETS.index(item.outcome.budget))), *groups]
+
+
+def _readable(make: Callable[[Path], T], paths: Iterable[Path], problems: list[str]) -> Iterator[T]:
+    """What `make` makes of every path; a line of `problems` for each that it cannot read."""
+    for path in paths:
+        try:
+            with reading(path):
+                made = make(path)
+        except UserError as error:
+            problems += error.problems
+        else:
+            yield made
 
 
 def published(sections: Sequence[Section], command: str) -> list[Item]:
@@ -105,6 +123,8 @@ def published(sections: Sequence[Section], command: str) -> list[Item]:
     items = [section for section in sections if isinstance(section, Item) and section.file is not None]
     if len(items) < len(sections):
         other = next(section for section in sections if section not in items)
+        if other.left_out:
+            raise UserError(*other.left_out)
         raise UserError(sentence(other.name, "this is made of published results alone", example=command))
     return items
 
@@ -116,7 +136,7 @@ def run_dirs(folder: Path) -> list[Path]:
     """
     found: list[Path] = []
     try:
-        for kind, path in _places(folder) if os.path.isdir(folder) else ():
+        for kind, path in _places(folder, []) if os.path.isdir(folder) else ():
             if kind == "sweep":
                 found += [path / job.name for job in Manifest(path).jobs()]
             elif kind == "reproduction":
@@ -128,9 +148,13 @@ def run_dirs(folder: Path) -> list[Path]:
     return found or [folder]
 
 
-def _places(folder: Path, depth: int = 5) -> Iterator[tuple[str, Path]]:
-    """(kind, path) of everything at or down to `depth` levels below a folder, sorted by name."""
-    if _about(folder):
+def _places(folder: Path, problems: list[str], depth: int = 5, root: str | None = None) -> Iterator[tuple[str, Path]]:
+    """(kind, path) of everything at or down to `depth` levels below a folder, sorted by name.
+
+    Links that lead out of the folder are left out. A folder below it that cannot be read is a line of `problems`.
+    """
+    root = root or os.path.realpath(folder)
+    if _holds_item(folder):
         yield "reproduction", folder
     elif holds_sweep(folder):
         yield "sweep", folder
@@ -138,8 +162,13 @@ def _places(folder: Path, depth: int = 5) -> Iterator[tuple[str, Path]]:
         yield "run" if len(there) == 2 else "half", folder
     else:
         for path in sorted(folder.iterdir()):
+            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):
+                continue
             if path.is_dir() and depth and not path.name.startswith("."):
-                yield from _places(path, depth - 1)
+                try:
+                    yield from _places(path, problems, depth - 1, root)
+                except OSError as error:
+                    problems.append(f"{path}: cannot be read ({error.strerror})")
             elif path.suffix == ".csv" and path.stem.rpartition(".")[2] in BUDGETS:
                 yield "results", path
 
@@ -148,12 +177,20 @@ def _about(folder: Path) -> dict[str, Any]:
     """What a reproduction's folder, which has a verdict, runs or both, says of its item; empty for other folders."""
     file = next((folder / name for name in (CELLS, VERDICT) if (folder / name).is_file()), None)
     try:
-        about = {} if file is None else json.loads(file.read_text(encoding="utf-8"))
-        item = about.get("item")
-    except (OSError, ValueError, AttributeError) as error:
+        about = None if file is None else json_of(file)
+    except (OSError, ValueError) as error:
         raise UserError(f"{file}: cannot be read ({error}); expected what `rlmem reproduce` wrote") from error
+    item = about.get("item") if isinstance(about, dict) else None
     known = isinstance(item, str) and (item in catalog.names() or (folder / EXPERIMENT).is_file())
-    return about if known else {}
+    return read_about(file) if known and file is not None else {}
+
+
+def _holds_item(folder: Path) -> bool:
+    """True for the folder of a reproduction, also for one that cannot be read."""
+    try:
+        return bool(_about(folder))
+    except UserError:
+        return True
 
 
 def _reproduction(folder: Path) -> Item:
@@ -185,7 +222,9 @@ def _item(outcome: Outcome, file: Path | None = None) -> Item:
     differs = rows_differ(outcome.ours) if experiment.is_trained else ""
     shown = outcome.ours, outcome.curves, axes, asked, command
     ranges = {cell.column: of_overrides(f"last {key}", cell.overrides) for cell in reversed(planned)} if key else {}
-    return Item(name, label, key, *shown, differs=differs, ranges=ranges, outcome=outcome, file=file)
+    item = Item(name, label, key, *shown, differs=differs, ranges=ranges, outcome=outcome, file=file)
+    assert item.verdict  # what cannot be judged cannot be shown
+    return item
 
 
 def _experiment(name: str, kept: Path) -> Experiment:

@@ -1,6 +1,5 @@
 """Groups of runs that belong to no experiment; rows and columns are named by what varies among them."""
 
-import json
 import re
 import shlex
 from collections import defaultdict
@@ -12,9 +11,10 @@ from typing import Any, NamedTuple
 
 from rlmem.config.catalog import default_choices
 from rlmem.config.messages import to_text
+from rlmem.errors import UserError, reading
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord, finished
-from rlmem.report.facts import PLACE, facts_of, sentences, unreadable, unseen
+from rlmem.report.facts import PLACE, facts_of, omissions, sentences, unseen
 from rlmem.report.labels import COLUMN, Settings, between_rows, labels
 from rlmem.report.twins import twins
 from rlmem.reproduction import metrics
@@ -26,6 +26,7 @@ from rlmem.stats.twins import Compared, table
 from rlmem.stats.welch import ANY, Range
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.status import RETURNS
+from rlmem.system.strictjson import loads
 
 APART = ("seed", "run_dir", "on_exists", "threads", "device", "logger", "callbacks")
 """Keys that do not distinguish experiments."""
@@ -42,7 +43,7 @@ class Section:
     axes: the names of the rows and of the columns, in order
     asked: the number of runs that belong here, whether they have begun or not
     command: the command that makes these runs, if it is a single one
-    half: directories that lack config.yaml or run.json, and are not shown
+    left_out: sentences about runs that lack a file, and about what cannot be read
     differs: the keys in which rows differ, but for those of the memory
     ranges: column -> the values that its curves can have at all
     """
@@ -55,7 +56,7 @@ class Section:
     axes: tuple[list[str], list[str]]
     asked: int
     command: str | None = None
-    half: Sequence[Path] = ()
+    left_out: Sequence[str] = ()
     differs: str = ""
     ranges: Mapping[str, Range] = field(default_factory=dict)
 
@@ -83,7 +84,7 @@ class Group(Section):
     @property
     def not_drawn(self) -> list[str]:
         """Sentences that name the runs without a curve, and the runs that are drawn but in no mean."""
-        return [*unreadable(self.half), *unseen(self.records, self.curves, self.key or "any return")]
+        return [*self.left_out, *unseen(self.records, self.curves, self.key or "any return")]
 
     @property
     def not_counted(self) -> list[str]:
@@ -146,26 +147,36 @@ def of_sweep(folder: Path) -> Group:
     return group(f"Sweep {folder.name}", runs, shlex.join(["rlmem", "sweep", *words]) if words else None)
 
 
-def of_runs(run_dirs: Sequence[Path], half: Sequence[Path]) -> Group:
-    """The group of run directories, beside those that are only half of one. Raises UserError."""
-    runs = []
+def of_runs(run_dirs: Sequence[Path], half: Sequence[Path], problems: list[str]) -> Group:
+    """The group of the run directories that can be read; for each other one, a line is added to `problems`.
+
+    half: directories that lack config.yaml or run.json
+    problems: lines about what else cannot be read
+    """
+    runs: list[ListedRun] = []
     for run_dir in run_dirs:
-        config, about = _read(run_dir)
-        state = (
-            "done"
-            if finished(config, RunRecord(run_dir).rows)
-            else "running"
-            if rundir.is_locked(run_dir)
-            else "interrupted"
-        )
-        runs.append(ListedRun(run_dir, state, about["overrides"]))
+        try:
+            with reading(run_dir):
+                runs.append(_listed(run_dir))
+        except UserError as error:
+            problems += error.problems
+    lines = omissions(half, problems)
     if len(runs) != 1:
-        return group("Runs", runs, None, half)
+        return group("Runs", runs, None, lines)
     command = shlex.join(["rlmem", "train", *_asked(runs[0].overrides)])
-    return group(f"Run {run_dirs[0].name}", runs, command, half)
+    return group(f"Run {runs[0].run_dir.name}", runs, command, lines)
 
 
-def group(name: str, runs: Sequence[ListedRun], command: str | None, half: Sequence[Path] = ()) -> Group:
+def _listed(run_dir: Path) -> ListedRun:
+    """A run of no sweep. Raises whatever reading its directory raises."""
+    config, about = _read(run_dir)
+    ended, running = finished(config, RunRecord(run_dir).rows), rundir.is_locked(run_dir)
+    run = ListedRun(run_dir, "done" if ended else "running" if running else "interrupted", about["overrides"])
+    settings_of(run_dir, run.overrides)
+    return run
+
+
+def group(name: str, runs: Sequence[ListedRun], command: str | None, left_out: Sequence[str] = ()) -> Group:
     """The group of runs, with rows and columns named by what varies among them."""
     described = [settings_of(run.run_dir, run.overrides) for run in runs]
     places, alike = labels([settings for settings, _ in described])
@@ -180,12 +191,12 @@ def group(name: str, runs: Sequence[ListedRun], command: str | None, half: Seque
         asked = " ".join(_asked(run.overrides))
         made = Record(*place, seed, run.state, finite, overrides=asked, config_hash=run.config_hash)
         records.append(made.of(directory))
-    curves = of_metric(records, key) if key else []
+    curves = of_metric(records, key, found) if key else []
     axes = list(dict.fromkeys(row for row, _ in places)), list(dict.fromkeys(column for _, column in places))
     compared = twins([settings for settings, _ in described], records, _metric(key))
     differs = between_rows([settings for settings, _ in described], places)
     ranges = {column: possible(key, own) for (own, _), (_, column) in zip(described, places, strict=True)}
-    shown = records, curves, axes, len(records), command, half, differs, ranges
+    shown = records, curves, axes, len(records), command, left_out, differs, ranges
     return Group(name, name, key, *shown, alike, compared)
 
 
@@ -202,9 +213,14 @@ def rows_differ(records: Sequence[Record]) -> str:
     return between_rows(settings, list(one))
 
 
-def of_metric(records: Sequence[Record], key: str) -> list[Curve]:
-    """The learning curves of a key of metrics.jsonl, for the runs that have values of it."""
-    found = ((run, *metrics.curve(RunRecord(run.run_dir), key)) for run in records if run.run_dir is not None)
+def of_metric(records: Sequence[Record], key: str, directories: Sequence[RunRecord] = ()) -> list[Curve]:
+    """The learning curves of a key of metrics.jsonl, for the runs that have values of it.
+
+    directories: of the records, if they are read already
+    """
+    there = directories or [RunRecord(run.run_dir) for run in records if run.run_dir is not None]
+    known = [run for run in records if run.run_dir is not None]
+    found = ((run, *metrics.curve(directory, key)) for run, directory in zip(known, there, strict=True))
     return [Curve(run.row, run.column, run.seed, steps, values) for run, steps, values in found if steps]
 
 
@@ -224,7 +240,7 @@ def settings_of(run_dir: Path | None, overrides: Sequence[str]) -> tuple[Setting
         options[COLUMN] = values.pop("env.id", options[COLUMN])  # the id says more than `gym`
     kept = {key: value for key, value in values.items() if key.partition(".")[0] not in APART and key not in choices}
     asked = [key for key in given if key not in choices]
-    return Settings(options, kept, asked, whole), int(seed) if seed.isdecimal() else 0
+    return Settings(options, kept, asked, whole), int(seed) if re.fullmatch("[0-9]{1,18}", seed) else 0
 
 
 def _read(run_dir: Path | None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -241,7 +257,7 @@ def _read(run_dir: Path | None) -> tuple[dict[str, Any], dict[str, Any]]:
 def _as_kept(value: str) -> str:
     """A value of the command line in the form of config.yaml: `1e-3` is 0.001."""
     try:
-        return to_text(json.loads(value))
+        return to_text(loads(value))
     except ValueError:
         return value
 

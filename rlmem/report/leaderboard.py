@@ -17,6 +17,7 @@ from rlmem.reproduction.outcome import Outcome
 from rlmem.stats import figures, performance_profile
 from rlmem.stats.figures import COLOURS, GRID, INK
 from rlmem.stats.resampling import SEED
+from rlmem.stats.tables import in_markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,7 +64,7 @@ def _text(found: Standings, image: Path) -> str:
     """The part of a page between its marks."""
     outcome = found.outcome
     about = facts_of([record for record in outcome.records if record.row in found.scores])
-    facts = "\n".join(f"- {name}: {fact}" for name, fact in about.items() if fact)
+    facts = "\n".join(f"- {in_markdown(f'{name}: {fact}')}" for name, fact in about.items() if fact)
     shown = f"![Scores, costs and performance profiles of the memories](images/{image.name})"
     tables = f"{ranking(found).markdown()}\n{shown}\n\n{games(found).markdown()}"
     return f"\n{tables}\n{facts}\n\n"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, get_args
 from urllib.parse import quote
 
 from rlmem.config.paths import results_dir
+from rlmem.errors import printable
 from rlmem.report.bands import panels
 from rlmem.report.draw import save, together
 from rlmem.report.facts import INTERVALS, departures, facts_of, key_in_words
@@ -20,7 +21,7 @@ from rlmem.reproduction import catalog
 from rlmem.reproduction.peers import described
 from rlmem.reproduction.tables import provenance_problem
 from rlmem.reproduction.verdict import Word
-from rlmem.stats.tables import Cell, Table
+from rlmem.stats.tables import Cell, Markdown, Table, in_markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -85,7 +86,7 @@ def _waiting(items: Sequence[Item]) -> Iterator[str]:
     if names and _are_shipped(items):
         yield "## Not run yet"
         yield "`rlmem list experiment` says what they cost."
-        lines: list[list[Cell]] = [[f"`{name}`", catalog.find(name)[1].title] for name in names]
+        lines: list[list[Cell]] = [[Markdown(f"`{name}`"), catalog.find(name)[1].title] for name in names]
         yield Table("", ["item", "what the paper says"], lines).markdown()
 
 
@@ -97,26 +98,27 @@ def _are_shipped(items: Sequence[Item]) -> bool:
 
 def _line(item: Item) -> list[Cell]:
     anchor = re.sub(r"[^\w -]", "", _heading(item).lower()).replace(" ", "-")
-    outcome, link = item.outcome, f"[{item.name}](#{anchor})"
-    return [link, outcome.experiment.title, f"**{item.verdict.word}**", item.done, outcome.budget]
+    outcome, link = item.outcome, Markdown(f"[{in_markdown(item.name)}](#{anchor})")
+    return [link, outcome.experiment.title, Markdown(f"**{item.verdict.word}**"), item.done, outcome.budget]
 
 
 def _item(item: Item, folder: Path) -> Iterator[str]:
     outcome, experiment, verdict = item.outcome, item.outcome.experiment, item.verdict
-    yield f"## {_heading(item)}"
-    yield f"**{verdict.word}**: {verdict.why}."
+    yield f"## {in_markdown(_heading(item))}"
+    yield f"**{verdict.word}**: {in_markdown(verdict.why)}."
     if verdict.changed:
-        yield f"*{verdict.changed[:1].upper()}{verdict.changed[1:]}.*"
+        yield f"*{in_markdown(verdict.changed[:1].upper() + verdict.changed[1:])}.*"
     if problem := provenance_problem(outcome.ours):
-        yield f"Nobody can make these numbers again to the digit: {problem}."
-    yield f"Claim: {experiment.claim}"
-    yield f"Source: {experiment.source}."
+        yield f"Nobody can make these numbers again to the digit: {in_markdown(problem)}."
+    yield f"Claim: {in_markdown(experiment.claim)}"
+    yield f"Source: {in_markdown(experiment.source)}."
     if note := experiment.budget(outcome.budget).note:
-        yield f"This budget: {note}"
+        yield f"This budget: {in_markdown(note)}"
     if item.explained:
-        yield f"What came out: {item.explained}"
+        yield f"What came out: {in_markdown(item.explained)}"
     if found := departures(outcome):
-        yield "\n".join(f"- {reason} ({which})" if which else f"- {reason}" for reason, which in found)
+        shown = (f"{reason} ({which})" if which else reason for reason, which in found)
+        yield "\n".join(f"- {in_markdown(text)}" for text in shown)
     if outcome.curves:
         yield _shown(f"{key_in_words(item.key)} of {outcome.name}", picture(item), folder)
     for table in item.tables():
@@ -125,12 +127,12 @@ def _item(item: Item, folder: Path) -> Iterator[str]:
         yield _shown(f"{outcome.name}: {caption}", path, folder)
     known = facts_of(item.records) | {DIFFERS: item.differs, "runs": f"{item.done} done"}
     known |= {f"beside, {row}": about for row, about in described(outcome).items()}
-    yield "\n".join(f"- {name}: {text}" for name, text in known.items() if text)
-    yield f"```sh\n{item.command}\n```"
+    yield "\n".join(f"- {in_markdown(f'{name}: {text}')}" for name, text in known.items() if text)
+    yield f"```sh\n{printable(item.command or '')}\n```"
 
 
 def _shown(caption: str, path: Path, folder: Path) -> str:
-    return f"![{caption}]({quote(Path(os.path.relpath(path, folder)).as_posix())})"
+    return f"![{in_markdown(caption)}]({quote(Path(os.path.relpath(path, folder)).as_posix())})"
 
 
 def _heading(item: Item) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlmem.errors import UserError
+from rlmem.system import received
 
 
 def around(file: Path, title: str, name: str) -> tuple[str, str]:
@@ -15,7 +16,7 @@ def around(file: Path, title: str, name: str) -> tuple[str, str]:
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     if not file.is_file():
         return f"# {title}\n\n{begin}\n", f"{end}\n"
-    text = file.read_text(encoding="utf-8")
+    text = received.text(file)
     if text.count(begin) != 1 or text.count(end) != 1:
         raise UserError(f"{file}: expected one line {begin} and one {end}; e.g. --page {name}.md")
     return text.partition(begin)[0] + f"{begin}\n", end + text.partition(end)[2]

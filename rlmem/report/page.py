@@ -16,6 +16,7 @@ from rlmem.report.find import Item
 from rlmem.report.groups import Group, Section
 from rlmem.stats.figures import COLOURS
 from rlmem.stats.tables import Cell, cell_text
+from rlmem.system.received import content
 
 STROKES = ("none", "5 2", "1 1.5", "6 2 1 2")
 """`rlmem.stats.figures.DASHES` as SVG writes them."""
@@ -95,7 +96,7 @@ def pictures(section: Section) -> Iterator[tuple[str, str]]:
     for caption, path in section.outcome.pictures.items() if isinstance(section, Item) else ():
         there = [form for suffix in MEDIA_TYPES if (form := path.with_suffix(suffix)).is_file()]
         if file := min(there, key=lambda file: file.stat().st_size, default=None):
-            yield caption, f"data:{MEDIA_TYPES[file.suffix]};base64,{b64encode(file.read_bytes()).decode()}"
+            yield caption, f"data:{MEDIA_TYPES[file.suffix]};base64,{b64encode(content(file)).decode()}"
 
 
 def badge(word: str) -> Markup:

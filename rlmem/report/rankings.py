@@ -6,6 +6,7 @@ from pathlib import Path
 from rlmem.report.find import Item
 from rlmem.reproduction.leaderboard import standings
 from rlmem.reproduction.outcome import Outcome
+from rlmem.system import received
 
 MARK = "<!-- leaderboard:begin -->"
 
@@ -19,6 +20,6 @@ def rankings(items: Sequence[Item], folder: Path) -> dict[Path, Outcome]:
     for item in items:
         page = folder / "docs" / f"{item.name.rpartition('/')[2]}.md"
         ranked = standings(item.outcome)
-        if ranked and ranked.scores and page.is_file() and MARK in page.read_text(encoding="utf-8", errors="replace"):
+        if ranked and ranked.scores and page.is_file() and MARK in received.text(page, errors="replace"):
             found[page] = item.outcome
     return found

@@ -7,7 +7,7 @@ from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
 from rlmem.record.facts import RunRecord
 from rlmem.report.bands import Panel, panels
-from rlmem.report.facts import key_in_words, unreadable, unseen
+from rlmem.report.facts import key_in_words, unseen
 from rlmem.report.groups import Section, of_metric
 
 
@@ -35,7 +35,7 @@ def shown(
             parts = [section.label if len(sections) > 1 or not panel.title else "", panel.title]
             made.append(replace(panel, title=": ".join(filter(None, parts))))
         runs = [run for run in section.records if not columns or run.column in columns]
-        said += [f"{section.label}: {text}" for text in [*unseen(runs, curves, key), *unreadable(section.half)]]
+        said += [f"{section.label}: {text}" for text in [*unseen(runs, curves, key), *section.left_out]]
     if not made:
         raise UserError(_nothing(sections, metric))
     return made, said

@@ -32,6 +32,7 @@ from rlmem.reproduction.peers import measured
 from rlmem.reproduction.series import SUFFIX, Series, is_analysed, read_series
 from rlmem.reproduction.tables import provenance_problem
 from rlmem.stats import Reference, figures, reference_of
+from rlmem.system import received
 
 RECORDED, DRAWN, STORED = 6, 5, 9
 """The digits of numbers in the files of records, curves and series (`rlmem.reproduction.outcome`, `.series`)."""
@@ -115,7 +116,7 @@ def _is_checkout(folder: Path) -> bool:
 def _check_sums(folder: Path, found: Verified) -> None:
     """Compare the checksums of all files with those in SUMS."""
     split = lambda text: {name: digest for digest, _, name in (line.partition("  ") for line in text.splitlines())}  # noqa: E731
-    listed, there = split((folder / SUMS).read_text(encoding="utf-8", errors="replace")), split(checksums(folder))
+    listed, there = split(received.text(folder / SUMS, errors="replace")), split(checksums(folder))
     for name in sorted(listed.keys() | there.keys()):
         if name not in there:
             found.differs.append(f"{folder / name}: is missing; {SUMS} lists it")
@@ -261,7 +262,7 @@ def _check_peer(file: Path, run: Record, theirs: Record | None, found: Verified)
 def _check_picture(path: Path, again: str, found: Verified) -> None:
     """Compare a picture with the one drawn again. Another version of matplotlib draws the same in other words."""
     found.pictures += 1
-    there = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
+    there = received.text(path, errors="replace") if path.is_file() else None
     if there is None:
         found.differs.append(f"{path}: is missing")
     elif there != again and alike(there, again):
@@ -275,7 +276,7 @@ def _check_page(page: Path, outcome: Outcome, pictures: bool, found: Verified) -
     with TemporaryDirectory() as folder:
         again = shutil.copy(page, folder)
         for path in leaderboard.page(outcome, Path(again)):
-            there, text = page.parent / path.relative_to(folder), path.read_text(encoding="utf-8")
+            there, text = page.parent / path.relative_to(folder), received.text(path)
             if path.suffix == page.suffix:
                 _check_lines(there, text, found)
             elif pictures:
@@ -285,7 +286,7 @@ def _check_page(page: Path, outcome: Outcome, pictures: bool, found: Verified) -
 def _check_lines(path: Path, expected: str, found: Verified) -> None:
     """Compare a file with the text that the data give, line by line."""
     found.documents += 1
-    written = path.read_text(encoding="utf-8", errors="replace")
+    written = received.text(path, errors="replace")
     if written != expected:
         lines = list(differing(written.splitlines(), expected.splitlines()))
         more = [f"{len(lines) - SHOWN} more lines"] if len(lines) > SHOWN else []

@@ -1,6 +1,5 @@
 """The metrics that a table can show, read from the record of a run."""
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +11,8 @@ from rlmem.errors import UserError
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
 from rlmem.stats import Reference, expert_normalised, reference_of
+from rlmem.system import received
+from rlmem.system.strictjson import number
 
 GREEDY, TRAINING = "eval/greedy/return_mean", "train/return_mean"
 Reduction = Callable[[np.ndarray, np.ndarray], float]
@@ -151,7 +152,7 @@ def thinned(series: Sequence[tuple[int, float | None]], most: int = MOST) -> tup
 
 def _analysed(run_dir: Path, what: str, name: str) -> float | None:
     try:
-        summary = json.loads((run_dir / "analysis" / what / "summary.json").read_text(encoding="utf-8"))
-        return float(summary["metrics"][name])
-    except (OSError, ValueError, KeyError, TypeError):
+        summary = received.json_of(run_dir / "analysis" / what / "summary.json")
+        return number(summary["metrics"][name])
+    except (OSError, ValueError, LookupError, TypeError):
         return None

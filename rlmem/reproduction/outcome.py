@@ -7,6 +7,7 @@ import io
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from math import isinf, nan
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
 from rlmem.reproduction.registration import Registration
 from rlmem.reproduction.spec import Experiment
+from rlmem.system.received import csv_rows
+from rlmem.system.strictjson import LARGEST
 
 RESULTS = "results.csv"
 """The file of records in the directory of a reproduction."""
@@ -136,16 +139,29 @@ def kept(value: float) -> str:
 
 def read_results(file: Path) -> list[Record]:
     """What `write_results` wrote. Raises UserError."""
-    types: dict[str, Callable[[str], Any]] = {"seed": int, "steps": int, "seconds": float}
+    types: dict[str, Callable[[str], Any]] = {"seed": integer, "steps": integer, "seconds": real}
     records = []
     try:
-        for line in csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"))):
-            metrics = {name: float(value) for name, value in line.items() if name not in FIXED and value != ""}
+        for line in csv_rows(file):
+            metrics = {name: real(value) for name, value in line.items() if name not in FIXED and value != ""}
             records.append(Record(**{k: types.get(k, str)(line[k]) for k in FIXED}, metrics=metrics))
     except (OSError, ValueError, KeyError) as error:
         what = f"cannot be read as results ({error}); expected what `rlmem reproduce` wrote"
         raise UserError(f"{file}: {what}") from error
     return records
+
+
+def integer(text: str) -> int:
+    """A number of 64 bits. Raises ValueError."""
+    if not -(2**63) <= (number := int(text)) < 2**63:
+        raise ValueError(f"{text} is not a number of 64 bits")
+    return number
+
+
+def real(text: str) -> float:
+    """A number, which may be infinite; NaN for a finite one beyond LARGEST. Raises ValueError."""
+    number = float(text)
+    return number if isinf(number) or abs(number) <= LARGEST else nan
 
 
 def shipped_records(item: str, budget: str) -> list[Record]:
@@ -174,10 +190,10 @@ def read_curves(file: Path) -> list[Curve]:
     """What `write_curves` wrote; [] if there is no such file. Raises UserError."""
     points: dict[tuple[str, str, int], list[tuple[int, float]]] = defaultdict(list)
     try:
-        for line in csv.DictReader(io.StringIO(file.read_text(encoding="utf-8") if file.exists() else "")):
-            key = (line["row"], line["column"], int(line["seed"]))
-            points[key].append((int(line["step"]), float(line["value"])))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        for line in csv_rows(file) if file.exists() else ():
+            key = (line["row"], line["column"], integer(line["seed"]))
+            points[key].append((integer(line["step"]), real(line["value"])))
+    except (OSError, ValueError, KeyError) as error:
         what = f"cannot be read as curves ({error}); expected what `rlmem reproduce` wrote"
         raise UserError(f"{file}: {what}") from error
     return [Curve(*key, [s for s, _ in pairs], [v for _, v in pairs]) for key, pairs in points.items()]

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
+from rlmem.record.trust import is_own, mark
 from rlmem.reproduction.parts import Lines
+from rlmem.system import received
 
 EXAMPLE = "--rows mine=memory=my_memory,memory.hidden_size=64"
 NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
@@ -34,10 +36,34 @@ def parse(texts: Sequence[str]) -> dict[str, Lines]:
 def remembered(file: Path) -> dict[str, Lines]:
     """The rows that a folder's list of runs remembers; {} where there is no list that can be read."""
     try:
-        rows = json.loads(file.read_text(encoding="utf-8")).get("rows", {})
+        rows = received.json_of(file).get("rows", {})
         return {str(name): tuple(map(str, lines)) for name, lines in rows.items()}
     except (OSError, ValueError, AttributeError, TypeError):
         return {}
+
+
+def seals(file: Path, rows: Mapping[str, Lines]) -> dict[str, str]:
+    """Name -> seal of each row (`rlmem.record.trust`); a row that another user wrote keeps the seal that it has."""
+    theirs = foreign(file)
+    kept = _seals(file)
+    return {n: kept.get(n, "") if theirs.get(n) == lines else mark(_text(n, lines)) for n, lines in rows.items()}
+
+
+def foreign(file: Path) -> dict[str, Lines]:
+    """The rows that a folder's list of runs remembers and another user wrote."""
+    kept = _seals(file)
+    return {n: lines for n, lines in remembered(file).items() if not is_own(f"{kept.get(n)}\n{_text(n, lines)}")}
+
+
+def _seals(file: Path) -> dict[str, str]:
+    try:
+        return {str(name): str(seal) for name, seal in received.json_of(file).get("seals", {}).items()}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
+def _text(name: str, lines: Lines) -> str:
+    return json.dumps([name, *lines])
 
 
 def as_words(rows: Mapping[str, Lines]) -> list[str]:

@@ -5,8 +5,6 @@ was run, `return` is the mean return of the evaluation's episodes, and `cpu_seco
 `benchmarks/peers` makes such files.
 """
 
-import csv
-import io
 from collections import defaultdict
 from itertools import product
 from math import isfinite
@@ -17,9 +15,10 @@ from rlmem.errors import UserError
 from rlmem.reproduction.cells import cells
 from rlmem.reproduction.cost import steps_of
 from rlmem.reproduction.metrics import BESIDE, GREEDY, NORMALISED, made_of, reduced
-from rlmem.reproduction.outcome import Curve, Outcome, Record
+from rlmem.reproduction.outcome import Curve, Outcome, Record, integer, real
 from rlmem.reproduction.spec import Experiment
 from rlmem.stats import GAMES, Reference, reference_of
+from rlmem.system.received import csv_rows
 
 FIELDS = ("game", "algorithm", "seed", "step", "return", "cpu_seconds", "versions", "machine")
 
@@ -45,7 +44,7 @@ def measured(experiment: Experiment, budget: str) -> tuple[list[Record], list[Cu
             raise UserError(sentence(where, f"no such runs in {peer.file}", near=near, accepted=known))
         scales = {name: _scale(experiment, name, column) for name in metrics if _is_greedy(name)}
         for seed, run in ((seed, run) for (name, seed), run in runs.items() if name == theirs):
-            points = [(int(line["step"]), float(line["return"])) for line in run]
+            points = [(integer(line["step"]), real(line["return"])) for line in run]
             found = {name: reduced(name, points, scale) for name, scale in scales.items()}
             records.append(_record((row, column, seed), found, run[-1]))
             if budget != "smoke":
@@ -98,21 +97,23 @@ def _scale(experiment: Experiment, metric: str, column: str) -> Reference | None
 
 def _record(place: tuple[str, str, int], metrics: dict[str, float], last: dict[str, str]) -> Record:
     """The record of a run; `last` is the line of its last evaluation."""
-    steps, seconds = int(last["step"]), float(last["cpu_seconds"])
+    steps, seconds = integer(last["step"]), real(last["cpu_seconds"])
     return Record(*place, "done", metrics, steps, seconds, version=last["versions"], machine=last["machine"])
 
 
 def _read(file: Path) -> dict[tuple[str, int], list[dict[str, str]]]:
     """(game_algorithm, seed) -> the lines of the run in the order of their steps. Raises UserError."""
     runs: dict[tuple[str, int], list[dict[str, str]]] = defaultdict(list)
+    number = 2  # of the line that is read, below the header
     try:
-        reader = csv.DictReader(io.StringIO(file.read_text(encoding="utf-8")))
-        if lacking := [name for name in FIELDS if name not in (reader.fieldnames or ())]:
-            raise UserError(sentence(f"{file}: no column {lacking[0]}", "not the curves of a peer", accepted=FIELDS))
-        for line in reader:
-            int(line["step"]), float(line["return"]), float(line["cpu_seconds"])
-            runs[f"{line['game']}_{line['algorithm']}", int(line["seed"])].append(line)
-    except (OSError, TypeError, ValueError) as error:
-        where = f"{file}: line {reader.line_num}" if isinstance(error, TypeError | ValueError) else f"{file}"
+        for line in csv_rows(file):
+            if lacking := [name for name in FIELDS if name not in line]:
+                what = "not the curves of a peer"
+                raise UserError(sentence(f"{file}: no column {lacking[0]}", what, accepted=FIELDS))
+            integer(line["step"]), real(line["return"]), real(line["cpu_seconds"])
+            runs[f"{line['game']}_{line['algorithm']}", integer(line["seed"])].append(line)
+            number += 1
+    except (OSError, ValueError) as error:
+        where = f"{file}: line {number}" if isinstance(error, ValueError) else f"{file}"
         raise UserError(f"{where}: cannot be read ({error}); expected what benchmarks/peers writes") from error
     return {name: sorted(lines, key=lambda line: int(line["step"])) for name, lines in runs.items()}

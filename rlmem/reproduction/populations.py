@@ -22,6 +22,7 @@ from rlmem.run.stored import AGENT_PREFIX, checkpoints
 from rlmem.sweep.multirun import check_jobs
 from rlmem.sweep.run import Options
 from rlmem.system.hardware import machine_class
+from rlmem.system.received import inside
 
 TOP = 3
 """How many agents the result is the mean of (Stepleton et al. 2018, arXiv:1805.04955, caption of figure 5)."""
@@ -68,7 +69,7 @@ class Populations(Runner):
         key, top = curve_key(self.experiment.metric), int(self.options.get("top", TOP))
         records, curves = [], []
         for cell in self.read_cells()["cells"]:
-            where, place = (cell["row"], cell["column"], cell["seed"]), self.runs / cell["folder"]
+            where, place = (cell["row"], cell["column"], cell["seed"]), inside(self.runs, cell["folder"])
             records.append(self._record(where, place, top))
             if records[-1].state == "done":
                 steps, values = best(place, key, top)

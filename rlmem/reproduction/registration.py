@@ -17,6 +17,7 @@ from rlmem.config.messages import sentence, shell
 from rlmem.errors import UserError, writing
 from rlmem.record import rundir
 from rlmem.reproduction.expect import parse_all
+from rlmem.system import received
 
 FILE = "registered.json"
 COUNTED = ("laptop", "paper")
@@ -83,9 +84,9 @@ def stamp(time: datetime) -> str:
 def read(file: Path) -> dict[str, dict[str, Registration]]:
     """Item -> budget -> registration, from a file that `write` wrote; {} if there is none. Raises UserError."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        content = received.json_of(file) if file.exists() else {}
         return {name: {b: _from_json(entry) for b, entry in of.items()} for name, of in content.items()}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         why = " ".join(str(error).split())
         raise UserError(f"{file}: cannot be read ({why}); expected what `rlmem reproduce --register` wrote") from error
 

@@ -18,12 +18,14 @@ from rlmem.reproduction import registration
 from rlmem.reproduction.cells import Cell, cells
 from rlmem.reproduction.cost import Cost, cost_of, duration
 from rlmem.reproduction.outcome import Curve, Outcome, Record, shipped_curves, shipped_records
+from rlmem.reproduction.own_rows import seals
 from rlmem.reproduction.peers import described, measured
 from rlmem.reproduction.registration import Registration
-from rlmem.reproduction.spec import Experiment
+from rlmem.reproduction.spec import BUDGETS, Experiment
 from rlmem.reproduction.tables import ELSEWHERE, write
 from rlmem.sweep.manifest import holds_sweep
 from rlmem.sweep.run import Options
+from rlmem.system import received
 from rlmem.system.hardware import cores
 
 CELLS = "cells.json"
@@ -62,6 +64,8 @@ class Runner(ABC):
         first_run = registration.first_run(self.runs / registration.FILE, self.owner, budget)
         self._set_registration(experiment, registered.begun(first_run))
         self.options = self.experiment.options | self.chosen.options
+        self.trust = False
+        """Whether rows that another user wrote may name code outside rlmem."""
 
     @abstractmethod
     def check(self, planned: Sequence[Cell], files: bool = True) -> None:
@@ -226,16 +230,13 @@ class Runner(ABC):
             before = self.read_cells()["cells"] if (self.runs / CELLS).exists() else []
             merged = {(c["row"], c["column"], c["seed"]): c for c in [*before, *asked]}
             about: dict[str, Any] = {"item": self.owner, "budget": self.budget, "cells": list(merged.values())}
-            about |= {"rows": self.experiment.own_rows} if self.experiment.own_rows else {}
+            if rows := self.experiment.own_rows:
+                about |= {"rows": rows, "seals": seals(self.runs / CELLS, rows)}
             rundir.write_atomically(self.runs / CELLS, json.dumps(about, indent=1) + "\n")
 
     def read_cells(self) -> dict[str, Any]:
         """The content of CELLS. Raises UserError."""
-        file = self.runs / CELLS
-        try:
-            return json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise UserError(f"{file}: cannot be read ({error}); expected what `rlmem reproduce` wrote") from error
+        return read_about(self.runs / CELLS)
 
     def _missing(self) -> dict[str, str]:
         """Missing file that the runs read -> the command that makes it.
@@ -245,6 +246,27 @@ class Runner(ABC):
         files = self.chosen.files
         missing = {path for path in files if Path(path).suffix and not Path(path).exists()}
         return {path: how for path, how in files.items() if path in missing or (missing and not Path(path).suffix)}
+
+
+def read_about(file: Path) -> dict[str, Any]:
+    """The content of a CELLS, or of another file that names an item and a budget. Raises UserError."""
+    try:
+        about = received.json_of(file)
+        sound = isinstance(about, dict) and isinstance(about.get("item"), str) and about.get("budget") in BUDGETS
+        if not sound or (file.name == CELLS and not all(map(_is_cell, about["cells"]))):
+            raise ValueError("it lacks keys, or has others")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{file}: cannot be read ({error}); expected what `rlmem reproduce` wrote") from error
+    return about
+
+
+def _is_cell(cell: Any) -> bool:
+    """True for an entry of CELLS: a run, with its job or its folder, which must lie in the folder of the runs."""
+    if not isinstance(cell, dict):
+        return False
+    texts = all(isinstance(cell.get(name, ""), str) for name in ("config_hash", "folder"))
+    named = all(isinstance(cell.get(name), kind) for name, kind in (("row", str), ("column", str), ("seed", int)))
+    return texts and named and Path(cell.get("folder", "")).name == cell.get("folder", "")
 
 
 def corners(planned: Sequence[Cell]) -> list[Cell]:

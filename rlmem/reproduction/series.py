@@ -13,7 +13,8 @@ from pathlib import Path
 from rlmem.errors import UserError
 from rlmem.record.facts import RunRecord
 from rlmem.reproduction.metrics import NORMALISED, curve_key
-from rlmem.reproduction.outcome import Record
+from rlmem.reproduction.outcome import Record, integer, real
+from rlmem.system.received import csv_rows
 
 Series = Mapping[tuple[str, str, int, str], list[tuple[int, float]]]
 """(row, column, seed, key) -> (step, value) of every row that has the key, NaN for what is no number."""
@@ -55,11 +56,10 @@ def read_series(file: Path) -> Series:
     """What `write_series` wrote; empty if there is no such file. Raises UserError."""
     found: dict[tuple[str, str, int, str], list[tuple[int, float]]] = defaultdict(list)
     try:
-        text = gzip.decompress(file.read_bytes()).decode() if file.exists() else ""
-        for line in csv.DictReader(io.StringIO(text)):
-            place = line["row"], line["column"], int(line["seed"]), line["key"]
-            found[place].append((int(line["step"]), float(line["value"])))
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        for line in csv_rows(file, packed=True) if file.exists() else ():
+            place = line["row"], line["column"], integer(line["seed"]), line["key"]
+            found[place].append((integer(line["step"]), real(line["value"])))
+    except (OSError, ValueError, KeyError) as error:
         what = f"cannot be read as series ({error}); expected what `rlmem reproduce --publish` wrote"
         raise UserError(f"{file}: {what}") from error
     return dict(found)

@@ -1,5 +1,6 @@
 """Reading the file of an experiment, and every mistake that it may have."""
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,19 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from rlmem.config import plainyaml
 from rlmem.config.catalog import yaml_problem
 from rlmem.config.messages import got, nearest, sentence
 from rlmem.config.paths import experiments_dir
 from rlmem.errors import UserError
+from rlmem.record.trust import MARK, is_own
 from rlmem.reproduction.expect import Expectation
 from rlmem.reproduction.parts import Analysis, Budget, Exceptional, Leaderboard, Peer, Published, Twins
 from rlmem.reproduction.spec import BUDGETS, Experiment, words
+from rlmem.system import received
+
+NAME = r"\w[\w.+-]*/\w[\w.+-]*"
+"""The pattern of the name of an item."""
 
 
 def read(file: Path, own: bool = False, whole: bool = False) -> Experiment:
@@ -22,7 +29,11 @@ def read(file: Path, own: bool = False, whole: bool = False) -> Experiment:
     own: the file is not shipped, so its text is kept with its results
     whole: the file holds such a text, which needs no other file
     """
-    title, content = _content(file)
+    title, content = _content(file, whole)
+    if whole and not re.fullmatch(NAME, str(content.get("runs", "paper/item"))):
+        raise UserError(
+            sentence(f"{file}: runs: {content['runs']}", "is not the name of an item", example="ffm/table4")
+        )
     if (other := content.get("runs")) and not whole:
         content = _upon(_content(_beside(file, str(other)))[1], content)
     try:
@@ -51,21 +62,26 @@ def _with_twins(file: Path, experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={"rows": {**rows, **{Twins.name(row): rows[row] for row in rows}}})
 
 
-def _content(file: Path) -> tuple[str, dict[str, Any]]:
-    """The title, from the first comment line, and the keys, in which the files of peers have whole paths."""
+def _content(file: Path, whole: bool = False) -> tuple[str, dict[str, Any]]:
+    """The title, from the first comment line, and the keys, in which the files of peers have whole paths.
+
+    whole: the file holds the text that is kept with results; unless this user wrote it, these files lie next to it
+    """
     try:
-        text = file.read_text(encoding="utf-8")
-        content = yaml.safe_load(text)
+        text = received.text(file, received.DESCRIPTION)
+        content = plainyaml.load(text)
     except yaml.YAMLError as error:
         raise UserError(yaml_problem(error, file)) from error
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"{file}: cannot be read ({' '.join(str(error).split())}); expected an experiment") from error
     if not isinstance(content, dict):
         raise UserError(sentence(str(file), "no mapping", accepted=Experiment.model_fields))
     peers = content.get("peers")
     for peer in peers.values() if isinstance(peers, dict) else ():
         if isinstance(peer, dict) and isinstance(peer.get("file"), str):
-            peer["file"] = str(file.resolve().parent / peer["file"])
+            name = Path(peer["file"]).name if whole and not is_own(text) else peer["file"]
+            peer["file"] = str(file.resolve().parent / name)
+    text = text.partition("\n")[2] if MARK.match(text) else text
     return text.partition("\n")[0].removeprefix("#").strip(), content
 
 

@@ -3,7 +3,7 @@
 import re
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import numpy as np
 from rlmem.config.paths import results_dir
 from rlmem.errors import UserError, writing
 from rlmem.record import rundir
+from rlmem.record.trust import sealed
 from rlmem.reproduction import catalog, registration
 from rlmem.reproduction.expect import NOT_TESTABLE, Scores
 from rlmem.reproduction.leaderboard import games, ranking, standings
@@ -57,7 +58,7 @@ def write(outcome: Outcome, folder: Path) -> None:
     """
     with writing(folder, ELSEWHERE):
         folder.mkdir(parents=True, exist_ok=True)
-        _write_numbers(outcome, folder / RESULTS, folder / "curves.csv", folder / EXPERIMENT)
+        _write_numbers(outcome, folder / RESULTS, folder / "curves.csv", folder / EXPERIMENT, sealed)
         verdict = judge(outcome)
         about = {"item": outcome.name, "budget": outcome.budget, "verdict": verdict.word, "why": verdict.why}
         about |= {"changed": verdict.changed} if verdict.changed else {}
@@ -113,16 +114,18 @@ def provenance_problem(records: Sequence[Record]) -> str | None:
     return f"runs are of {len(commits)} commits ({', '.join(commits)})" if len(commits) > 1 else None
 
 
-def _write_numbers(outcome: Outcome, results: Path, curves: Path, experiment: Path) -> None:
+def _write_numbers(
+    outcome: Outcome, results: Path, curves: Path, experiment: Path, signed: Callable[[str], str] = str
+) -> None:
     """Write the records, the curves if there are any, and the text of an experiment that is not shipped.
 
-    A report needs this text to judge the numbers.
+    A report needs this text to judge the numbers; `signed` gives the form in which it is kept.
     """
     write_results(outcome.records, results)
     if outcome.curves:
         write_curves(outcome.curves, curves)
     if text := outcome.experiment.text:
-        rundir.write_atomically(experiment, text)
+        rundir.write_atomically(experiment, signed(text))
         if outcome.registration != Registration():
             file = experiment.with_name(registration.FILE)
             registration.write(file, outcome.name, outcome.budget, outcome.registration)

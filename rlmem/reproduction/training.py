@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
-from itertools import product
+from itertools import chain, product
 from operator import itemgetter
 from pathlib import Path
 
 from rlmem.config.compose import Config
+from rlmem.config.foreign import foreign_lines, refuse
+from rlmem.config.paths import shipped_options
 from rlmem.errors import Fault, UserError
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
@@ -16,14 +19,16 @@ from rlmem.reproduction.cost import duration
 from rlmem.reproduction.leaderboard import state_sizes
 from rlmem.reproduction.metrics import BESIDE, curve, curve_key, read
 from rlmem.reproduction.outcome import Curve, Record
+from rlmem.reproduction.own_rows import foreign
 from rlmem.reproduction.parts import Analysis
-from rlmem.reproduction.runner import Collected, Runner, held
+from rlmem.reproduction.runner import CELLS, Collected, Runner, held
 from rlmem.reproduction.twins import capacity
 from rlmem.sweep.jobs import Job, NewJob
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.multirun import check_jobs
 from rlmem.sweep.run import Options, config_hash, sweep
 from rlmem.sweep.spec import SweepSpec
+from rlmem.system import received
 from rlmem.system.hardware import machine_class
 
 
@@ -94,7 +99,9 @@ class Training(Runner):
         Jobs of other items, and of earlier versions of the file, may lie in the same folder and are left out.
         """
         jobs = {job.config_hash: job for job in Manifest(self.runs).jobs()}
-        there = {(c["row"], c["column"], c["seed"]): jobs.get(c["config_hash"]) for c in self.read_cells()["cells"]}
+        there = {
+            (c["row"], c["column"], c["seed"]): jobs.get(c.get("config_hash", "")) for c in self.read_cells()["cells"]
+        }
         for cell in self.cells():
             for seed in cell.seeds:
                 job = there.get((cell.row, cell.column, seed))
@@ -110,7 +117,10 @@ class Training(Runner):
 
         for analysis in self.experiment.analyses:
             require_options(analysis.what, analysis.options)
-        return check_jobs([cell.lines(cell.seeds[0]) for cell in planned], assembled=assembled)
+        theirs = {} if self.trust else foreign(self.runs / CELLS)
+        refuse(foreign_lines(chain.from_iterable(theirs.values())), self.runs / CELLS)
+        with shipped_options() if theirs else nullcontext():
+            return check_jobs([cell.lines(cell.seeds[0]) for cell in planned], assembled=assembled)
 
     def _analyse(self) -> None:
         """Make the experiment's analyses of every finished run that lacks them."""
@@ -150,4 +160,4 @@ def _note(analysis: Analysis, run_dir: Path) -> tuple[Path, str]:
 def _is_made(analysis: Analysis, run_dir: Path) -> bool:
     """Whether the run has this analysis with these options, rather than one made by hand or for another item."""
     note, asked = _note(analysis, run_dir)
-    return note.exists() and note.read_text(encoding="utf-8") == asked
+    return note.exists() and received.text(note) == asked

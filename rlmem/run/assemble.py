@@ -1,7 +1,6 @@
 """From a checked configuration to the parts of a run, which fit its machine; nothing is written here."""
 
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import torch
 from gymnasium.vector import VectorEnv
 
+from rlmem.acting.workers import closing
 from rlmem.agents.base import Network
 from rlmem.algos.base import Algorithm, Plan
 from rlmem.batching import Batching
@@ -68,7 +68,7 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
     algo, batching = build_group(config, "algo"), build_group(config, "batching")
     asked = num_envs or _share_of_envs(config, algo, device) or config.values["env"].get("num_envs")
     only_one = asked is not None and (dry_run or asked > MANY_ENVS)
-    env = make_source(config, asked, only_one)
+    env = make_source(config, asked, only_one, exact=num_envs is None)
     config = with_encoder(config, env.single_observation_space)
     if replaced := config.values["env"].get("evaluation"):
         with closing(make_evaluation_env(config, 1)) as other:
@@ -101,16 +101,21 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
         require_memory(plan, agent, algo, device)
     if only_one and not dry_run:
         env.close()
-        env = make_source(config, asked)
+        env = make_source(config, asked, exact=num_envs is None)
         plan = replace(plan, env=env)
     return Parts(config, streams, device, env, agent, algo, batching, rows, plan)
 
 
-def assemble_trained(config: Config, run_dir: Path, which: int | str | None = None) -> tuple[Parts, State]:
-    """The parts of a run with one environment and the agent of a checkpoint (`agent_state`), and that checkpoint."""
+def assemble_trained(
+    config: Config, run_dir: Path, which: int | str | None = None, changed: str = ""
+) -> tuple[Parts, State]:
+    """The parts of a run with one environment and the agent of a checkpoint (`agent_state`), and that checkpoint.
+
+    changed: overrides of the environment in `config`, which are to blame if the agent does not fit it
+    """
     parts = assemble(config, num_envs=1)
     try:
-        return parts, load_agent(parts.agent, run_dir, which)
+        return parts, load_agent(parts.agent, run_dir, which, changed)
     except BaseException:
         parts.env.close()
         raise

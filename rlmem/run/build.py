@@ -9,12 +9,15 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from rlmem.acting.autoreset import slot_layout
+from rlmem.acting.folder import EnvironmentFolder
 from rlmem.acting.observed import observed
+from rlmem.acting.workers import closing_well
 from rlmem.algos.base import Algorithm
 from rlmem.batching import Batching
 from rlmem.config.catalog import default_choices
 from rlmem.config.compose import Config
 from rlmem.config.messages import shell, to_text
+from rlmem.config.overrides import option_for_id
 from rlmem.config.schema import CALLBACKS, WRAPPER
 from rlmem.config.targets import build, locate, require_kind
 from rlmem.errors import UserError, one_line
@@ -147,21 +150,33 @@ def make_env(config: Config, num_envs: int | None = None, every_leaf: bool = Fal
     return env
 
 
-def make_source(config: Config, num_envs: int | None = None, only_one: bool = False, every_leaf: bool = False) -> Any:
-    """What `env` describes: environments, or a `Labelled`.
+def make_source(
+    config: Config,
+    num_envs: int | None = None,
+    only_one: bool = False,
+    every_leaf: bool = False,
+    exact: bool = True,
+) -> Any:
+    """What `env` describes: environments, or a `Labelled`. Raises UserError.
 
     only_one: a single one, if `num_envs` fit in memory
     every_leaf: see `make_env`
+    exact: whether a vector of another number of environments than `num_envs` is refused
     """
     node = {key: value for key, value in config.values["env"].items() if key != "evaluation"}
-    number = num_envs or node.get("num_envs") or 1
-    if only_one or number > MANY_ENVS:
+    asked = num_envs or node.get("num_envs")
+    if only_one or (asked or 1) > MANY_ENVS:
         one = _make(config, node, 1)
-        require_environments(one, number)
-        if only_one:
+        require_environments(one, asked or 1)
+        if only_one and not (exact and getattr(one, "num_envs", 1) > 1):
             return one
         one.close()
-    return _make(config, node, num_envs, every_leaf=every_leaf)
+    made = _make(config, node, num_envs, every_leaf=every_leaf)
+    if exact and asked is not None and isinstance(made, VectorEnv) and made.num_envs != asked:
+        made.close()
+        what = f"{node['_target_']} returned {made.num_envs} environments; expected {asked}, its argument num_envs"
+        raise UserError(f"env={config.choices['env']}: {what}; e.g. env.num_envs={made.num_envs}")
+    return made
 
 
 def make_callbacks(config: Config, more: Sequence[Callback] = ()) -> Callbacks:
@@ -224,9 +239,14 @@ def _make(
     where, quoted = f"env={name}{changed}", (gym.error.Error, TypeError, ValueError, AssertionError)
     with _refused(where, "cannot be made", f"see `rlmem config env={name}`", quoted):
         try:
-            made = _build_node(where, "env", node)
+            with EnvironmentFolder():
+                made = _build_node(where, "env", node)
         except ImportError as error:  # names the package that is missing
             raise UserError(f"{where}: {error}") from error
+        except gym.error.UnregisteredEnv as error:
+            option = option_for_id(str(node.get("id")))
+            example = f"env.id=CartPole-v1, or env.id=my_module:{node.get('id')} where my_module registers it"
+            raise UserError(f"{where}: {error}; e.g. {example if f'env={name} ' in option else option}") from error
         if isinstance(made, VectorEnv):
             made = slot_layout(made)
     made = _wrapped(config, made)
@@ -236,8 +256,8 @@ def _make(
     def asked(names: Sequence[str]) -> set[str]:
         return {name for of in read_leaves(config, names, strict=True) for name in of}
 
-    with _refused(where, "cannot be made", f"see `rlmem config env={name}`", quoted):
-        return observed(made, list if every_leaf else asked)
+    with _refused(where, "cannot be made", f"see `rlmem config env={name}`", quoted), EnvironmentFolder():
+        return closing_well(observed(made, list if every_leaf else asked))
 
 
 def _wrapped(config: Config, made: Any) -> Any:

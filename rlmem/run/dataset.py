@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
+from rlmem.acting.workers import closing
 from rlmem.config.compose import Config, load
 from rlmem.config.targets import locate, makes
 from rlmem.errors import UserError

@@ -21,7 +21,7 @@ from rlmem.config.compose import Config
 from rlmem.config.overrides import leaf_paths
 from rlmem.config.targets import build
 from rlmem.errors import UserError
-from rlmem.spaces import is_tree, leaves
+from rlmem.spaces import is_tree, leaves, readable_type
 
 LARGE = 1024
 """Only networks with a larger integer in their configuration are measured before they are built."""
@@ -131,7 +131,7 @@ def _bytes(space: Space) -> int:
     """Bytes of one observation or action."""
     if is_tree(space):
         return sum(map(_bytes, leaves(space).values()))
-    return max(1, math.prod(space.shape or ())) * np.dtype(space.dtype).itemsize
+    return max(1, math.prod(space.shape or ())) * readable_type(space).itemsize
 
 
 class _TensorCount(TorchFunctionMode):

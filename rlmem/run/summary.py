@@ -56,6 +56,7 @@ def summary(config: Config, parts: Parts, where: str) -> str:
         "actors": described.get("actors"),
         "env": f"{parts.num_envs * devices} x {choices['env']}{_wrappers(config)}{_env(config.values['env'], parts)}",
         "leaves": _leaves(parts),
+        "reads": _reads(parts),
         "recall": _recall(config, parts),
         "training": f"{training} {described['training']}",
         "replay": replay,
@@ -123,6 +124,12 @@ def _leaves(parts: Parts) -> str | None:
     """The leaves that actor and critic read, where they differ; None: they do not."""
     actor, critic = (trunk.leaves for trunk in (parts.agent.trunks.actor, parts.agent.trunks.critic))
     return None if actor == critic else f"actor reads {', '.join(actor)}; critic reads {', '.join(critic)}"
+
+
+def _reads(parts: Parts) -> str | None:
+    """The way in which observations of several dimensions are read, by actor and critic; None: there are none."""
+    actor, critic = (trunk.encoder.reading for trunk in (parts.agent.trunks.actor, parts.agent.trunks.critic))
+    return actor if actor == critic else f"actor {actor}; critic {critic}"
 
 
 def _sizes(memory: Memory, parts: Parts) -> str:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from time import perf_counter
@@ -12,11 +12,13 @@ from typing import NamedTuple
 import torch
 
 from rlmem import __version__
+from rlmem.acting.workers import closing
 from rlmem.config.compose import load
 from rlmem.loops.base import Loop
 from rlmem.run.assemble import assemble, learning_threads
 from rlmem.run.make_loop import SILENT, make_loop
 from rlmem.system.hardware import cache_folders, cores, own_folder, processor
+from rlmem.system.strictjson import loads
 
 SECONDS = 5.0
 """How long the iterations of a run are timed."""
@@ -94,7 +96,7 @@ def _keep(found: Timed) -> None:
 def _read(path: Path) -> Iterator[Timed]:
     with suppress(OSError, ValueError, TypeError):
         for line in path.read_text(encoding="utf-8").splitlines():
-            overrides, steps, seconds = json.loads(line)
+            overrides, steps, seconds = loads(line)
             yield Timed(tuple(overrides), int(steps), float(seconds))
 
 

@@ -1,7 +1,6 @@
 """Train and resume runs: the whole course of a run on one page."""
 
 from collections.abc import Sequence
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -9,6 +8,7 @@ from typing import NamedTuple
 import torch
 from rich.console import Console
 
+from rlmem.acting.workers import closing
 from rlmem.config.compose import Config
 from rlmem.config.messages import shell
 from rlmem.loops.base import Loop

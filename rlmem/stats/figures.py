@@ -5,7 +5,8 @@ matplotlib is imported when a figure is made, and no display is needed.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -41,11 +42,15 @@ WIDTH = 5.0
 """The width of a single figure in inches; on a phone its letters are as large as those of the text around it."""
 
 
-def style() -> AbstractContextManager[None]:
-    """A context in which matplotlib draws with STYLE."""
+@contextmanager
+def style() -> Iterator[None]:
+    """A context in which matplotlib draws with STYLE and its own defaults, whatever the user's matplotlibrc says."""
     import matplotlib
 
-    return matplotlib.rc_context(STYLE)
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        yield
 
 
 def figure(

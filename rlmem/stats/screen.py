@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from textwrap import fill
 
+from rlmem.errors import printable
 from rlmem.stats.tables import UNBOUNDED, Table
 
 MARGIN = 9
@@ -23,7 +24,7 @@ def show(tables: Iterable[Table], sentences: Iterable[tuple[str, str]], colours:
     folded = (f"{heading:<{MARGIN}}{sentence}" for heading, sentence in sentences)
     parts += [fill(line, width, subsequent_indent=" " * MARGIN, break_long_words=False) for line in folded]
     for part in parts:
-        text = Text(part)
+        text = Text(printable(part, keep="\n"))
         for word, colour in colours.items():
             text.highlight_regex(rf"\b{word}\b", colour)
         console.print(text)

@@ -11,6 +11,7 @@ from dataclasses import astuple, dataclass, fields
 from numbers import Integral, Real
 from typing import Literal
 
+from rlmem.errors import printable
 from rlmem.stats.resampling import Interval
 
 MISSING = "–"
@@ -70,10 +71,10 @@ class Table:
     def markdown(self) -> str:
         """The table in GitHub's Markdown, below its title."""
         ruler = ["---:" if right else "---" for right in self._right()]
-        lines = [list(map(_markdown, self.columns)), ruler, *self._shown(_markdown)]
-        notes = [f"\n{_markdown(note)}" for note in self.notes]
+        lines = [list(map(in_markdown, self.columns)), ruler, *self._shown(in_markdown)]
+        notes = [f"\n{in_markdown(note)}" for note in self.notes]
         table = "\n".join([*(f"| {' | '.join(line)} |" for line in lines), *notes])
-        return f"{self.title}\n\n{table}\n" if self.title else f"{table}\n"
+        return f"{in_markdown(self.title)}\n\n{table}\n" if self.title else f"{table}\n"
 
     def latex(self) -> str:
         """A LaTeX `table` with the rules of the package booktabs."""
@@ -89,7 +90,7 @@ class Table:
     def csv(self) -> str:
         """Raw numbers in CSV. What a value has beside its mean is in columns of its own: `name_low`, `name_n`, ..."""
         parts = [(k, part) for k, cells in enumerate(self._by_column()) for part in _parts(cells)]
-        head = [f"{self.columns[k]}_{PARTS[part]}" if part else self.columns[k] for k, part in parts]
+        head = [inert(f"{self.columns[k]}_{PARTS[part]}" if part else self.columns[k]) for k, part in parts]
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerows([head, *([_raw(row[k], part) for k, part in parts] for row in self.rows)])
@@ -186,17 +187,53 @@ def _parts(cells: Sequence[Cell]) -> list[int]:
 
 def _raw(cell: Cell, part: int) -> str:
     if isinstance(cell, str):
-        return "" if part else cell
+        return "" if part else inert(cell)
     x = _known(cell)[part]
     return "" if x is None else repr(int(x) if isinstance(x, Integral) else float(x))
 
 
+def inert(text: str) -> str:
+    """A text as a field of a CSV file, which no spreadsheet takes for a formula; numbers stay numbers."""
+    try:
+        float(text)
+    except ValueError:
+        text = text.replace("\r", " ")  # which the csv module does not quote
+        return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\n")) else text
+    return text
+
+
 def _plain(text: str) -> str:
-    return " ".join(text.split())
+    return " ".join(printable(text, keep="\t\r\n").split())
 
 
-def _markdown(text: str) -> str:
-    return _plain(text).replace("|", r"\|")
+class Markdown(str):
+    """A text that is Markdown already. Every other text in a document is escaped (`in_markdown`)."""
+
+
+CODE = re.compile(r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)")
+"""Code in Markdown: between two equally long rows of backquotes."""
+ACTIVE = re.compile(
+    r"<(?=[A-Za-z/!?])|[|\\]|&(?=#?\w+;)|\](?=[(\[:])|^(?:[#>]|[-+](?=\s)|\d+(?=[.)]\s))"
+    r"|[*~]+(?=[^\s*~])|(?<=[^\s*~])[*~]+|(?<!\w)_+(?=\S)|(?<=\S)_+(?!\w)"
+)
+"""What would begin or end a tag, a cell, an entity, a link, a heading, a quotation, a list or an emphasis."""
+
+
+def in_markdown(text: str) -> str:
+    """A text as Markdown that shows it, in one line. What stands between backquotes is code."""
+    if isinstance(text, Markdown):
+        return text
+    text, parts, end = _plain(text), [], 0
+    for code in CODE.finditer(text):
+        parts += [ACTIVE.sub(_escape, text[end : code.start()]), code[0].replace("|", r"\|")]
+        end = code.end()
+    return "".join([*parts, ACTIVE.sub(_escape, text[end:])])
+
+
+def _escape(found: re.Match[str]) -> str:
+    if found[0].isdigit():
+        return f"{found[0]}\\"
+    return {"<": "&lt;", "&": "&amp;"}.get(found[0], "".join(f"\\{letter}" for letter in found[0]))
 
 
 def _latex(text: str) -> str:

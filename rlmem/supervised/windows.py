@@ -66,7 +66,10 @@ def policy_actions(recording: Recording, space: Space) -> Tensor:
     if isinstance(space, spaces.Discrete):
         return torch.from_numpy(recording.actions[:, 0].astype(np.int64) - int(space.start))
     assert isinstance(space, spaces.Box)
-    scaled = 2 * (recording.actions - space.low) / (space.high - space.low) - 1
+    wide = np.result_type(space.dtype, np.float32)
+    half_low, half_high = space.low.astype(wide) / 2, space.high.astype(wide) / 2  # whose difference never overflows
+    quarter = np.where(half_high > half_low, half_high - half_low, 1) / 2
+    scaled = np.where(half_high > half_low, (recording.actions / 2 - half_low) / quarter - 1, 0)
     return torch.from_numpy(scaled.astype(np.float32))
 
 

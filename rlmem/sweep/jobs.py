@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -13,22 +12,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_type_hints
 
+from rlmem.system.strictjson import loads
+
 STALE = 300.0
 """Seconds without a heartbeat after which a process on another machine counts as dead; clocks may differ slightly."""
 
 State = Literal["waiting", "running", "done", "failed"]
 
-TABLES = """
-CREATE TABLE IF NOT EXISTS jobs (
+TABLES = (
+    """CREATE TABLE jobs (
     number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, overrides TEXT NOT NULL, config_hash TEXT NOT NULL,
     threads INTEGER, total_steps INTEGER, params TEXT,
     state TEXT NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'running', 'done', 'failed')),
     host TEXT, pid INTEGER, start TEXT, heartbeat REAL,
     attempts INTEGER NOT NULL DEFAULT 0, failures INTEGER NOT NULL DEFAULT 0,
     exit_code INTEGER, error TEXT, started REAL, ended REAL, result REAL
-);
-CREATE TABLE IF NOT EXISTS sweep (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-"""
+)""",
+    "CREATE TABLE sweep (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
+)
 """The schema of a manifest: a row for every job, and texts by name about the sweep as a whole."""
 
 
@@ -125,7 +126,7 @@ class Job:
 
     def require_sound(self) -> None:
         """Raise ValueError for values that no sweep writes: wrong types, or a name that leads out of the sweep."""
-        json.loads(self.params or "null")
+        loads(self.params or "null")
         for name, kind in _KINDS.items():
             if not isinstance(value := getattr(self, name), kind):
                 raise ValueError(f"{name} of job {self.number!r} cannot be {value!r}")

@@ -1,11 +1,13 @@
 """The manifest of a sweep: one row per job, in an SQLite file that several machines may share.
 
 A job belongs to the process that claimed it until that process releases it, is known to be dead, or has not sent a
-heartbeat for STALE seconds. Every method is one transaction: it has happened or it has not.
+heartbeat for STALE seconds, whatever its clock shows. Every method is one transaction: it has happened or it has not.
 """
 
 import json
+import os
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,12 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from rlmem.config.messages import shell
-from rlmem.errors import UserError
+from rlmem.errors import UserError, brief, first_line
 from rlmem.record.trust import is_own, mark
 from rlmem.sweep.jobs import TABLES, Job, NewJob, Owner
 from rlmem.sweep.spec import SweepSpec
+from rlmem.system.received import inside, opened
+from rlmem.system.strictjson import loads
 
 FILE = "sweep.sqlite"
+MOST, BYTES, TEXT = 100_000, 1 << 25, 1 << 20
+"""Jobs of a sweep at most, bytes of each of its files, and bytes of a text in it."""
+
 ACTIVE = "state IN ('waiting', 'running')"
 MINE = "state = 'running' AND host = ? AND pid = ? AND start = ?"
 """SQL conditions: jobs that are neither done nor failed, and jobs of one process."""
@@ -35,16 +42,31 @@ class Manifest:
             # SQLite's usual journal: the newer one, WAL, needs memory that machines do not share.
             self.connection = sqlite3.connect(self.path, timeout=60, isolation_level=None)
             self.connection.row_factory = sqlite3.Row
-            if not self.connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'sweep'").fetchone():
+            if sys.version_info >= (3, 11):
+                self.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, TEXT)
+            if not self.connection.execute("SELECT 1 FROM sqlite_master").fetchone():
                 with self._transaction():
-                    for statement in TABLES.split(";"):
-                        self.connection.execute(statement)
+                    for statement in TABLES:
+                        self.connection.execute(statement.replace("TABLE", "TABLE IF NOT EXISTS"))
+            self._require_tables()
             self.specification(), self.trials()
             for job in self.jobs():
                 job.require_sound()
-        except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
-            why = f"lacks {error}" if isinstance(error, KeyError) else error
+                inside(folder, job.name)
+        except UserError:
+            raise
+        except Exception as error:  # its tables and texts may hold anything
+            why = f"lacks {error}" if isinstance(error, KeyError) else brief(first_line(error), 300)
             raise UserError(f"{self.path}: {why}; expected a sweep's manifest or a place for one") from error
+
+    def _require_tables(self) -> None:
+        """Raise ValueError for tables, views and triggers that no sweep has. A query of a view may never end."""
+        query = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL LIMIT 3"
+        there = {row["name"]: " ".join(row["sql"].split()) for row in self.connection.execute(query)}
+        tables = {name: " ".join(sql.split()) for name, sql in zip(("jobs", "sweep"), TABLES, strict=True)}
+        for name in sorted(there.keys() | tables):
+            if there.get(name) != tables.get(name):
+                raise ValueError(f"{name} is not a table of a sweep" if name in there else f"no such table: {name}")
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -122,6 +144,7 @@ class Manifest:
         busy: whether a process still trains in the run directory of this name, whatever the manifest says
         only: the configuration hashes of the jobs that may be taken; None: all
         """
+        self._end_future()
         if not any(job.free for job in self.left(only)):
             return None
         with self._transaction():
@@ -133,6 +156,15 @@ class Manifest:
                     self._update(values, "number = ?", job.number)
                     return replace(job, **values)
         return None
+
+    def _end_future(self) -> None:
+        """Replace heartbeats that lie in the future, of machines whose clock is ahead, by the present time.
+
+        A living owner writes its next one soon. That of a dead owner becomes old, as any other.
+        """
+        now = time.time()
+        if any((job.heartbeat or 0) > now for job in self.left()):
+            self._update({"heartbeat": now}, "state = 'running' AND heartbeat > ?", now)
 
     def beat(self, owner: Owner) -> list[Job]:
         """Record a heartbeat of `owner`; returns the jobs that it has."""
@@ -194,8 +226,11 @@ class Manifest:
         self._update({**values, "ended": time.time()}, f"number = ? AND {MINE}", *whose)
 
     def _select(self, condition: str, *given: Any) -> list[Job]:
-        rows = map(dict, self.connection.execute(f"SELECT * FROM jobs WHERE {condition}", given).fetchall())
-        return [Job(**row | {"overrides": tuple(json.loads(row["overrides"]))}) for row in rows]
+        found = self.connection.execute(f"SELECT * FROM jobs WHERE {condition}", given).fetchmany(MOST + 1)
+        if len(found) > MOST:
+            raise ValueError(f"has more than {MOST:,} jobs")
+        rows = map(dict, found)  # one after the other, for what is no job may take much memory
+        return [Job(**row | {"overrides": tuple(loads(row["overrides"]))}) for row in rows]
 
     def _update(self, values: Mapping[str, Any], condition: str, *given: Any) -> None:
         columns = ", ".join(f"{name} = ?" for name in values)
@@ -217,10 +252,14 @@ def _require_harmless(folder: Path) -> None:
     """Raise UserError for files that SQLite would follow, or delete others for, when it opens the manifest."""
     for name in (FILE, f"{FILE}-journal", f"{FILE}-wal", f"{FILE}-shm"):
         path = folder / name
-        if path.is_symlink() or (path.exists() and not path.is_file()):
+        if path.is_symlink():
             raise UserError(f"{path}: is no regular file; expected a sweep's manifest or a place for one")
-        if name.endswith("-journal") and path.exists() and path.read_bytes().endswith(SUPER_JOURNAL):
-            raise UserError(f"{path}: is of several databases, which no sweep writes; e.g. remove it")
+        if not path.exists():
+            continue
+        with opened(path, BYTES) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - len(SUPER_JOURNAL)))
+            if name.endswith("-journal") and file.read() == SUPER_JOURNAL:
+                raise UserError(f"{path}: is of several databases, which no sweep writes; e.g. remove it")
 
 
 def holds_sweep(folder: Path) -> bool:

@@ -19,7 +19,7 @@ from rlmem.config.compose import Config, compose_base, config_loader, load
 from rlmem.config.overrides import lines_of, parse, require_few
 from rlmem.errors import Fault, NotHere, UserError, first_line
 from rlmem.sweep import launchers
-from rlmem.system.command import find_modules_in, protect
+from rlmem.system.command import protect
 from rlmem.system.signals import Stopped, taken_over
 
 
@@ -136,7 +136,6 @@ def job(_: DictConfig) -> float | Failed:
     here = hydra.runtime.choices["hydra/launcher"] == "basic"
     overrides = [line.removeprefix("++") for line in hydra.overrides.task if not line.startswith("+launcher=")]
     os.chdir(hydra.runtime.cwd)  # a launcher may start its processes elsewhere
-    find_modules_in(hydra.runtime.cwd)
     name = " ".join(overrides) or "(no overrides)"
     if not here:
         protect(ends=False)

@@ -22,6 +22,7 @@ from rlmem.sweep.axes import Axis, Lines
 from rlmem.sweep.jobs import Job
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.spec import SweepSpec
+from rlmem.system.strictjson import loads
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -81,7 +82,7 @@ def _study(jobs: Sequence[Job], spec: SweepSpec, seed: int) -> Study:
         sampler = RandomSampler(seed) if spec.sampler == "random" else TPESampler(seed=seed, constant_liar=True)
     found = optuna.create_study(direction=spec.direction, sampler=sampler)
     for job in jobs:
-        drawn = json.loads(job.params or '{"params": {}, "distributions": {}}')
+        drawn = loads(job.params or '{"params": {}, "distributions": {}}')
         shapes = {name: json_to_distribution(text) for name, text in drawn["distributions"].items()}
         make = partial(create_trial, params=drawn["params"], distributions=shapes, user_attrs={"name": job.name})
         if job.state == "done" and job.result is not None:

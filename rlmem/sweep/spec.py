@@ -14,10 +14,12 @@ from typing import Any, Literal
 
 import yaml
 
+from rlmem.config import plainyaml
 from rlmem.config.catalog import yaml_problem
 from rlmem.config.messages import nearest, sentence, to_text
 from rlmem.config.overrides import assignment
 from rlmem.errors import UserError
+from rlmem.system.strictjson import loads
 
 EXAMPLE = "rlmem sweep memory=ffm,gru seed=0,1,2"
 PAIR = '--pair "env=repeat_first,autoencode algo.gamma=0.9,0.99"'
@@ -58,7 +60,7 @@ class SweepSpec:
 
     @classmethod
     def from_json(cls, text: str) -> SweepSpec:
-        stored = json.loads(text)
+        stored = loads(text)
         sampler = stored.get("sampler", "tpe")
         return cls(tuple(stored["overrides"]), tuple(map(tuple, stored["pairs"])), stored["direction"], sampler)
 
@@ -92,10 +94,10 @@ def _pair(text: str) -> tuple[str, ...]:
 def _read(file: Path) -> tuple[list[str], list[tuple[str, ...]]]:
     """The lines and the pairs of a sweep file; `grid: {seed: [0, 1]}` is `seed=0,1`, one of `pairs` is a `--pair`."""
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        content = plainyaml.read(file) or {}
     except yaml.YAMLError as error:
         raise UserError(yaml_problem(error, file)) from error
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"{file}: cannot be read ({' '.join(str(error).split())}); expected a sweep file") from error
     if not isinstance(content, dict):
         raise UserError(sentence(str(file), "no mapping", accepted=SECTIONS, example="grid: {seed: [0, 1, 2]}"))

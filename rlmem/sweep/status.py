@@ -16,10 +16,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from rlmem.errors import printable
 from rlmem.record.facts import OBJECTIVES
 from rlmem.sweep.jobs import Job
 from rlmem.sweep.manifest import Manifest
 from rlmem.system import strictjson
+from rlmem.system.received import opened
 
 RETURNS = (*OBJECTIVES, "train/return_last_100", "train/accuracy_smoothed")
 """Metrics that are shown as a job's return: the first of them that it has."""
@@ -74,7 +76,7 @@ def newest_rows(run_dir: Path) -> Iterator[dict[str, Any]]:
     for line in reversed(tail(run_dir / "metrics.jsonl")):
         with suppress(ValueError):
             row = strictjson.row(line)
-            if all(isinstance(row.get(key, 0), int | float) for key in ("step", *RETURNS)):
+            if all(strictjson.number(row.get(key, 0)) is not None for key in ("step", *RETURNS)):
                 yield row
 
 
@@ -87,12 +89,10 @@ def steps_and_return(run_dir: Path) -> tuple[int, float | None]:
 
 def tail(path: Path) -> list[str]:
     """The last lines of a file; none if it cannot be read."""
-    if not path.is_file():  # opening a pipe would wait for ever
-        return []
     try:
-        with open(path, "rb") as file:
+        with opened(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
-            return file.read().decode(errors="replace").splitlines()
+            return file.read(TAIL).decode(errors="replace").splitlines()
     except OSError:
         return []
 
@@ -147,7 +147,8 @@ def table(found: Sequence[Row]) -> Table:
         seen = f"{_age(job):.0f} s ago" if row.state == "running" else ""
         state = Text(row.state, COLOURS[row.state])
         attempts = str(job.attempts or "")
-        drawn.add_row(Text(job.name), state, steps, score, Text(job.host or ""), attempts, seen, Text(job.error or ""))
+        host, error = (Text(printable(text or "")) for text in (job.host, job.error))
+        drawn.add_row(Text(job.name), state, steps, score, host, attempts, seen, error)
     return drawn
 
 
@@ -177,7 +178,7 @@ class View:
 
     def say(self, line: str) -> None:
         with suppress(OSError):  # a full disk does not end the sweep
-            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self.console.print(printable(line, keep="\n"), markup=False, highlight=False, soft_wrap=True)
             self.console.file.flush()
 
     def done(self, job: Job, text: str) -> None:

@@ -53,8 +53,8 @@ def exit_code(action: Callable[[], int], debug: bool = False) -> int:
 
     2: mistakes of the user; 1: a fault from outside, or a bug, which is raised; 130: Ctrl-C; 75: any other signal
     """
-    find_modules_in(os.getcwd())
     try:
+        _require_current_folder()
         return action()
     except (UserError, Fault) as error:
         if debug:
@@ -76,10 +76,20 @@ def exit_code(action: Callable[[], int], debug: bool = False) -> int:
     return 2
 
 
-def find_modules_in(folder: str) -> None:
-    """Let Python find modules in `folder`, behind all others: a `_target_` may name one of them."""
-    if folder not in sys.path:
-        sys.path.append(folder)
+def _require_current_folder() -> None:
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UserError(f"the current folder cannot be used ({error.strerror}); e.g. cd ~") from error
+
+
+def show(*texts: object, error: bool = False) -> None:
+    """Print texts on stdout or stderr, each from a new line, with escapes for what could control a terminal.
+
+    Commands print with it alone, since texts may repeat received data.
+    """
+    lines = (printable(str(text), keep="\n\t") for text in texts)
+    print(*lines, sep="\n", file=sys.stderr if error else sys.stdout, flush=True)
 
 
 class Unread(BaseException):

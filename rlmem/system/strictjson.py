@@ -2,8 +2,45 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+LARGEST = 1e100
+"""The largest number, in size, that counts as one in received data: its square and sums of such numbers are finite."""
+DEEPEST = 64
+"""The most levels of lists and mappings in received data."""
+TOO_DEEP = f"lists and mappings in more than {DEEPEST} levels"
+
+
+def loads(text: str | bytes) -> Any:
+    """The value of a JSON text from anywhere. Raises ValueError for one that cannot be read, or has too many levels."""
+    text = text if isinstance(text, str) else text.decode()
+    try:
+        value = json.loads(text)
+    except RecursionError as error:
+        raise ValueError(TOO_DEEP) from error
+    if text.count("[") + text.count("{") > DEEPEST:  # rare; the rows of a record are short
+        deque(nodes(value), 0)
+    return value
+
+
+def nodes(value: Any, most: float = math.inf) -> Iterator[Any]:
+    """A value and all values in it. Raises ValueError for more than `most` of them, or more than DEEPEST levels."""
+    left, number = [(value, 0)], 0
+    while left:
+        (node, level), number = left.pop(), number + 1
+        if number > most or level > DEEPEST:
+            raise ValueError(TOO_DEEP if level > DEEPEST else f"more than {most:,} values")
+        yield node
+        if isinstance(node, dict | list):
+            left += [(child, level + 1) for child in (node.values() if isinstance(node, dict) else node)]
+
+
+def number(value: object) -> float | None:
+    """A value as a float; None for what is no number, and beyond LARGEST."""
+    return float(value) if isinstance(value, int | float) and not abs(value) > LARGEST else None
 
 
 def dumps(value: Any, **options: Any) -> str:
@@ -17,10 +54,10 @@ def dumps(value: Any, **options: Any) -> str:
 
 def row(line: str | bytes) -> dict[str, Any]:
     """A line of a `.jsonl` file, NaN where a number was not finite. Raises ValueError if it is not a JSON object."""
-    read = json.loads(line)
+    read = loads(line)
     if not isinstance(read, dict):
         raise ValueError("a line is not an object of names and values")
-    return {name: math.nan if value is None else value for name, value in read.items()}
+    return {sys.intern(name): math.nan if value is None else value for name, value in read.items()}
 
 
 def map_values(change: Callable[[Any], Any], node: Any) -> Any:

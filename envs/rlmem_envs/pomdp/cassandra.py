@@ -1,6 +1,9 @@
 """Files of decision processes in Cassandra's format (`.POMDP`)."""
 
+import errno
+import os
 import re
+import stat
 from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
@@ -13,6 +16,9 @@ from rlmem_envs.pomdp.model import Model, Table
 MOST = 50_000_000
 """The most numbers of a table."""
 
+BYTES = 1 << 24
+"""The most bytes of a file."""
+
 SECTIONS = ("discount", "values", "states", "actions", "observations", "start", "T", "O", "R")
 
 
@@ -23,6 +29,11 @@ def read(path: str | Path, ends: Sequence[str] = ()) -> Model:
 
     Raises ValueError, which names the file and the line, for what is not in the format; OSError if it cannot be read.
     """
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode):  # reading a pipe or a device may take without end
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+    if found.st_size > BYTES:
+        raise OSError(errno.EFBIG, f"has {found.st_size:,} bytes; expected at most {BYTES:,}", str(path))
     text = Path(path).read_text(encoding="utf-8-sig", errors="replace")  # old files have comments in other encodings
     return parse(text, str(path), ends)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Space
-from gymnasium.spaces import Box, Dict, Tuple
+from gymnasium.spaces import Box, Dict, MultiBinary, Tuple
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
@@ -107,7 +107,7 @@ class ObservationLayer(Layer):
             named = ", ".join(parts) or "none, as there are no parts"
             raise ValueError(f"leaf={leaf!r}: expected {named}, got {whole}")
         self._path: tuple[Any, ...] = () if leaf is None else parts[leaf]
-        box = _at(whole, self._path)
+        box = as_box(_at(whole, self._path))
         if not isinstance(box, Box):
             boxes = [name for name, path in parts.items() if isinstance(_at(whole, path), Box)]
             example = f"; e.g. leaf={boxes[0]}" if boxes else ""
@@ -169,6 +169,11 @@ class ObservationLayer(Layer):
     @classmethod
     def _name(cls) -> str:
         return cls.__name__
+
+
+def as_box(space: Space) -> Space:
+    """`space`, or of a MultiBinary the Box of the same numbers."""
+    return Box(0, 1, space.shape, np.int8) if isinstance(space, MultiBinary) else space
 
 
 def beside(rows: NDArray[np.bool_], obs: NDArray[Any]) -> NDArray[np.bool_]:

@@ -77,7 +77,9 @@ class RandomStart(TimeLayer):
         space = self.single_action_space
         actions = np.zeros(self.action_space.shape or (), space.dtype)
         if isinstance(space, Box):
-            drawn = space.low + self.draws.uniform(who, *space.shape) * (space.high - space.low)
+            share, whole = self.draws.uniform(who, *space.shape), np.dtype(space.dtype).kind != "f"
+            span = space.high.astype(float) - space.low + 1 if whole else space.high - space.low
+            drawn = space.low + (np.floor(share * span) if whole else share * span)
         elif isinstance(space, MultiDiscrete):
             drawn = space.start + self.draws.integers(who, space.nvec, *space.nvec.shape)
         else:

@@ -5,12 +5,12 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Gt
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlmem_envs.popgym.wrappers import Columns
-from rlmem_envs.wrappers.layer import Layer, Who
+from rlmem_envs.wrappers.layer import Layer, Who, as_box
 from rlmem_envs.wrappers.timing import put_infos
 
 Input = Literal["action", "reward", "done"]
@@ -57,14 +57,15 @@ Gymnasium environment all that `reset(seed)` draws |
         self._episodes = episodes
         self.ended = np.zeros(env.num_envs, np.int64)  # episodes of the trial
         self.task = np.zeros(env.num_envs, np.int64)  # the number of its first one
-        old = env.single_observation_space
+        old = as_box(env.single_observation_space)
         spaces = {
             "action": env.single_action_space,
             "reward": Box(-np.inf, np.inf, (1,), np.float32),
             "done": Box(0, 1, (1,), np.float32),
         }
         self._inputs = {name: Columns(spaces[name], True) for name in inputs}
-        flat = isinstance(old, Discrete | MultiDiscrete) or (isinstance(old, Box) and len(old.shape) == 1)
+        bits = isinstance(env.single_observation_space, MultiBinary)
+        flat = bits or isinstance(old, Discrete | MultiDiscrete) or (isinstance(old, Box) and len(old.shape) == 1)
         self._old = Columns(old, True) if flat else None
         if not inputs:
             return

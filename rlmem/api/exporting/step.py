@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_flatten_with_path, tree_leaves, tree_unflat
 
 from rlmem.agents.base import Agent
 from rlmem.api.trained import TrainedAgent
-from rlmem.spaces import in_env
+from rlmem.spaces import in_env, readable_type
 from rlmem.types import Inputs
 
 FIXED = ("obs", "start", "reward", "state_prev_action")
@@ -38,6 +38,7 @@ class ActingStep(nn.Module):
         super().__init__()
         self.network: Agent = deepcopy(agent.network).cpu().eval()
         self.observation_space, self.action_space = agent.observation_space, agent.action_space
+        self.obs_dtype = torch.from_numpy(np.zeros(0, readable_type(agent.observation_space))).dtype
         memory = self.network.trunks.actor.memory
         for part in memory.scanning():
             part.engine = "loop"  # of torch's operators alone; one slot is one step
@@ -50,7 +51,7 @@ class ActingStep(nn.Module):
     def forward(self, obs: Tensor, start: Tensor, reward: Tensor, prev_action: Tensor, *leaves: Tensor) -> Any:
         pairs = zip(leaves, self.dtypes, strict=True)
         own = [torch.view_as_complex(leaf) if dtype.is_complex else leaf for leaf, dtype in pairs]
-        inputs = Inputs(obs, prev_action, torch.where(start, 0, reward), start)
+        inputs = Inputs(obs.to(self.obs_dtype), prev_action, torch.where(start, 0, reward), start)
         features, after = self.network.trunks.actor.step(inputs, tree_unflatten(own, self.form))
         action = self.network.greedy(features)
         after = [_real(leaf) for leaf in tree_leaves(after)]

@@ -4,7 +4,7 @@ import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.export import Dim, ExportedProgram
 from torch.utils._pytree import tree_leaves
 
+from rlmem.acting.workers import closing
 from rlmem.api.exporting.card import Card, evaluated, write_card
 from rlmem.api.exporting.portable import Portable
 from rlmem.api.exporting.step import FIXED, ActingStep
@@ -24,7 +25,7 @@ from rlmem.api.runs import Run
 from rlmem.api.trained import TrainedAgent
 from rlmem.errors import Fault, UserError, extra, one_line, writing
 from rlmem.loops.base import one_thread
-from rlmem.spaces import is_tree
+from rlmem.spaces import in_env, is_tree
 from rlmem.system.failures import lacks_memory
 
 Format = Literal["onnx", "torch"]
@@ -131,7 +132,8 @@ def export(
 def compare(run: Run, agent: TrainedAgent, step: ActingStep, call: Call) -> Deviation:
     """Play with the agent and show the file the same slots, with a state of its own; also starts within episodes.
 
-    Where an episode begins, what the file's state holds is overwritten by numbers that must not matter.
+    Where an episode begins, what the file's state holds is overwritten by numbers that must not matter. An action of a
+    Box must be the one that the file's own policy action stands for: a rounding of that may be another whole number.
     """
     largest, different, rng = 0.0, 0, np.random.default_rng(0)
     discrete = not isinstance(agent.action_space, spaces.Box)
@@ -157,7 +159,7 @@ def compare(run: Run, agent: TrainedAgent, step: ActingStep, call: Call) -> Devi
                 different += int((~same).sum())
                 same = same.reshape(ENVS, -1).all(1)
             else:
-                pairs.append((did, action))
+                pairs.append((did, in_env(agent.action_space, torch.from_numpy(prev_action)).numpy()))
                 same = np.ones(ENVS, bool)
             before = state.prev_action.cpu().numpy()  # goes on as the agent does where another action is as good
             largest = max([largest, deviation(prev_action[same], before[same]), *(deviation(*pair) for pair in pairs)])

@@ -18,6 +18,7 @@ from rlmem.config.overrides import leaf_paths
 from rlmem.errors import UserError, brief, first_line, printable
 from rlmem.record import rundir
 from rlmem.record.formats import FORMAT
+from rlmem.system.received import opened
 from rlmem.system.strictjson import dumps
 
 WEIGHTS = "model.safetensors"
@@ -89,10 +90,10 @@ def unpack(path: Path) -> tuple[dict[str, Tensor], int]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, "pt") as file:
+        with opened(path), safe_open(path, "pt") as file:
             step = int((file.metadata() or {})["step"])
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
-    except (SafetensorError, LookupError, ValueError) as error:
+    except (SafetensorError, LookupError, ValueError, MemoryError) as error:
         raise UserError(f"{path}: holds no agent of rlmem ({first_line(error)[:200]}); {EXAMPLE}") from error
     if not 0 <= step < 10**12:
         raise UserError(f"{path}: holds no agent of rlmem (step {step}); {EXAMPLE}")

@@ -12,6 +12,7 @@ import yaml
 
 from rlmem.api.hub.client import answered, client
 from rlmem.api.hub.contents import EXAMPLE, FILES, REQUIRED, WEIGHTS, foreign_values, unpack
+from rlmem.config.messages import shell
 from rlmem.errors import UserError, writing
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints
@@ -43,7 +44,7 @@ def pull(repo: str, path: Path | None = None, revision: str | None = None) -> Pu
         raise UserError(f"{repo!r}: is no name of a repository; e.g. OWNER/NAME")
     path = path or Path("runs") / repo.rpartition("/")[2]
     if os.path.lexists(path):
-        raise UserError(f"{path}: is there already; e.g. --out {path}-2")
+        raise UserError(f"{path}: is there already; e.g. --out {shell(path)}-2")
     hub, example = client(), "--out /tmp/run"
     with answered(hub, repo):
         info = hub.model_info(repo, revision=revision)

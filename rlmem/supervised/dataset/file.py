@@ -2,8 +2,12 @@
 
 import hashlib
 import os
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlmem.errors import UserError, extra, first_line
+from rlmem.system.received import opened
 
 USUAL_LIMIT = 1000
 """The time limit of episodes, in steps, of files that do not say where one ended them."""
+
+ROOM, DENSITY = 1 << 28, 100
+"""Bytes of memory that the tables of a small file may take, and those of a large one for each of its bytes on disk."""
+
+RATIO = 1032
+"""The bytes that gzip makes of one at most."""
+
+DEFLATE, SHUFFLE, CHECKSUM, LZF = 1, 2, 3, 32000
+KNOWN = {DEFLATE, SHUFFLE, CHECKSUM, LZF}
+"""The numbers of HDF5's filters that a table may have."""
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
 FIELDS = (*REQUIRED, "timeouts")
@@ -87,12 +102,16 @@ def write(path: Path, recording: Recording) -> None:
 def shapes(path: Path) -> tuple[int, int]:
     """The sizes D and A of a file, without reading its data. Raises UserError if it is not a recording."""
     with _opened(path) as file:
-        if missing := [name for name in REQUIRED if name not in file]:
-            what = f"has no {', '.join(missing)}; expected the layout of D4RL: {', '.join(REQUIRED)}"
-            raise UserError(f"{path}: {what}")
-        if any(file[name].ndim != 2 for name in ("observations", "actions")):
-            raise UserError(f"{path}: observations and actions must be tables [N, D] and [N, A] of numbers")
-        return int(file["observations"].shape[1]), int(file["actions"].shape[1])
+        return _shapes(path, _tables(path, file))
+
+
+def _shapes(path: Path, tables: Mapping[str, Any]) -> tuple[int, int]:
+    if missing := [name for name in REQUIRED if name not in tables]:
+        what = f"has no {', '.join(missing)}; expected the layout of D4RL: {', '.join(REQUIRED)}"
+        raise UserError(f"{path}: {what}")
+    if any(tables[name].ndim != 2 for name in ("observations", "actions")):
+        raise UserError(f"{path}: observations and actions must be tables [N, D] and [N, A] of numbers")
+    return int(tables["observations"].shape[1]), int(tables["actions"].shape[1])
 
 
 def read(path: Path) -> Recording:
@@ -102,11 +121,12 @@ def read(path: Path) -> Recording:
     a terminal or after USUAL_LIMIT steps. What follows the last end is dropped. `next_observations`, `infos` and
     `metadata` are ignored. Raises UserError if it is not a recording.
     """
-    shapes(path)
-    with _opened(path) as file:
-        tables = [file[name][()].astype(np.float32) for name in ("observations", "actions")]
-        columns = {name: file[name][()] for name in ("rewards", "terminals", "timeouts") if name in file}
-        attrs = dict(file.attrs)
+    with _opened(path) as file, np.errstate(over="ignore"):  # an infinity is refused below
+        found = _tables(path, file)
+        _shapes(path, found)
+        tables = [found[name][()].astype(np.float32) for name in ("observations", "actions")]
+        columns = {name: found[name][()] for name in ("rewards", "terminals", "timeouts") if name in found}
+        attrs = _attributes(file)
     number = len(tables[0])
     for name, column in columns.items():
         if column.shape not in ((number,), (number, 1)):
@@ -119,7 +139,8 @@ def read(path: Path) -> Recording:
     if not ends.size:
         raise UserError(f"{path}: no episode ends in its {number} transitions; expected terminals or timeouts")
     whole = slice(0, int(ends[-1]) + 1)
-    rewards = columns["rewards"].reshape(number).astype(np.float32)
+    with np.errstate(over="ignore"):
+        rewards = columns["rewards"].reshape(number).astype(np.float32)
     parts = [part[whole] for part in (*tables, rewards, terminals, timeouts)]
     if not all(np.isfinite(part).all() for part in parts[:3]):
         raise UserError(f"{path}: holds numbers that are not finite; expected a recording without them")
@@ -135,13 +156,86 @@ def _assumed(terminals: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return timeouts
 
 
-def _opened(path: Path) -> Any:
+def _attribute(value: Any) -> Any:
+    """An attribute as text or a number."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    return value if isinstance(value, str | int | float) else str(value)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """The file, open for reading. Raises UserError for one that cannot be read, also while it is read."""
     h5py = _h5py()
     try:
-        return h5py.File(path, "r")
-    except OSError as error:
+        with opened(path, _room(path)), h5py.File(path, "r") as file:
+            yield file
+    except UserError:
+        raise
+    except Exception as error:  # a file that holds anything can break the reader in any way
         why = "no such file" if not path.exists() else f"cannot be read ({first_line(error)})"
         raise UserError(f"{path}: {why}; expected an HDF5 file, as `rlmem dataset generate` writes it") from error
+
+
+def _room(path: Path) -> int:
+    """The bytes of memory that the tables of a file may take: more than compression and rounding explain."""
+    return max(ROOM, DENSITY * os.stat(path).st_blocks * 512)
+
+
+def _tables(path: Path, file: Any) -> dict[str, Any]:
+    """The tables of a recording that a file has, by name.
+
+    Raises UserError for a table that lies elsewhere, in this file or in another one, for one that does not hold
+    numbers, and for tables that are much larger than the file.
+    """
+    h5py, found = _h5py(), dict[str, Any]()
+    for name in FIELDS:
+        link = file.get(name, getlink=True)
+        if link is None:
+            continue
+        table = file[name] if isinstance(link, h5py.HardLink) else None
+        if not isinstance(table, h5py.Dataset) or table.external or table.is_virtual:
+            raise UserError(f"{path}: {name} is a link to other data; expected the data themselves, in this file")
+        if table.dtype.kind not in "biuf":
+            raise UserError(f"{path}: {name} holds {table.dtype}; expected numbers")
+        filters = [
+            table.id.get_create_plist().get_filter(k)[0] for k in range(table.id.get_create_plist().get_nfilters())
+        ]
+        if not {*filters} <= KNOWN or len({*filters}) < len(filters) or {*filters} >= {DEFLATE, LZF}:
+            raise UserError(f"{path}: {name} is packed by unknown filters; expected gzip or none")
+        found[name] = table
+    size = sum(max(t.size, prod(t.chunks or ())) * (t.dtype.itemsize + 4) for t in found.values())
+    if size > (room := _room(path)):
+        raise UserError(f"{path}: its tables take {size:,} bytes of memory; expected at most {room:,} for such a file")
+    for name, table in found.items():
+        _require_sound_chunks(path, name, table)
+    return found
+
+
+def _require_sound_chunks(path: Path, name: str, table: Any) -> None:
+    """Raise UserError if a part of a table, once decompressed, would be larger than the table says."""
+    if table.compression != "gzip":
+        return
+    most = prod(table.chunks) * table.dtype.itemsize
+    for number in range(table.id.get_num_chunks()):
+        part = table.id.get_chunk_info(number)
+        if part.size * RATIO <= ROOM:
+            continue
+        packed, unpacking = table.id.read_direct_chunk(part.chunk_offset)[1], zlib.decompressobj()
+        try:
+            sound = len(unpacking.decompress(packed, most + 1)) <= most
+        except zlib.error:
+            sound = False
+        if not sound:
+            raise UserError(f"{path}: {name} is damaged (a part is larger than it says); expected what was written")
+
+
+def _attributes(file: Any) -> dict[str, Any]:
+    """The attributes of a file that are single values."""
+    names = [name for name in file.attrs if file.attrs.get_id(name).shape == ()]
+    return {name: file.attrs[name] for name in names if file.attrs.get_id(name).get_storage_size() < ROOM}
 
 
 def _h5py() -> Any:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rlmem.acting.guard import Guard
 from rlmem.agents.base import Agent, Exploration
 from rlmem.errors import Fault
-from rlmem.spaces import to_env
+from rlmem.spaces import no_action, to_env
 from rlmem.supervised.dataset.file import Recording
 from rlmem.types import Inputs
 
@@ -31,7 +31,7 @@ def agent_player(
     exploration: how far it explores where actions are drawn
     """
     convert, state = to_env(env.single_action_space), agent.initial_state(env.num_envs)
-    action = torch.from_numpy(np.zeros_like(env.action_space.sample()))
+    action = no_action(env.single_action_space, env.num_envs)
 
     def act(obs: NDArray[Any], reward: NDArray[np.float32], start: NDArray[np.bool_]) -> NDArray[Any]:
         nonlocal action, state
@@ -49,6 +49,9 @@ def uniform(space: Space, num_envs: int, rng: np.random.Generator) -> Player:
     if isinstance(space, spaces.Discrete):
         return lambda *slot: space.start + rng.integers(space.n, size=num_envs)
     assert isinstance(space, spaces.Box)
+    if np.dtype(space.dtype).kind != "f":
+        convert = to_env(space)
+        return lambda *slot: convert(rng.uniform(-1, 1, (num_envs, *space.shape)))
     return lambda *slot: rng.uniform(space.low, space.high, (num_envs, *space.shape)).astype(space.dtype)
 
 
