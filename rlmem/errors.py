@@ -52,7 +52,7 @@ def reading(path: Path) -> Iterator[None]:
     """Turn any exception while `path` is read into a UserError: a file from somewhere may hold anything."""
     try:
         yield
-    except UserError:
+    except (UserError, MemoryError):
         raise
     except Exception as error:
         raise UserError(f"{path}: is damaged ({brief(one_line(error), 100)}); restore it") from error

@@ -398,6 +398,7 @@ def swept(name: str, *overrides: str) -> Manifest:
         "launcher=submitit_local",
         "hydra.searchpath=[file://home]",
         "algo.replay_dir=home/replay",
+        "init_from=home/run",
         "memory.hidden_size=${oc.env:SECRET}",
     ],
 )

@@ -34,6 +34,7 @@ from rlmem.config import plainyaml
 from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.record.checkpoint import read, sha256
+from rlmem.report import find
 from rlmem.reproduction import catalog
 from rlmem.reproduction.own_rows import foreign, remembered
 from rlmem.reproduction.run import runner_of
@@ -500,8 +501,16 @@ def test_a_report_leaves_out_folders_that_lie_elsewhere(folder, capsys):
     shutil.move(folder("run"), "outside/run")
     Path("mine/run").symlink_to(Path("outside/run").absolute())
     assert main(["report", "mine"]) == 2
-    assert "nothing to show" in capsys.readouterr().err
-    assert main(["report", "mine/run"]) == 0
+    example = f"rlmem report {Path('outside/run').absolute()}"
+    assert f"mine/run: is a link, which is not followed; e.g. {example}\n" in capsys.readouterr().err
+    assert main(example.split()[1:]) == main(["report", "mine/run"]) == 0
+
+
+def test_links_back_to_a_folder_cost_a_report_no_time(folder, capsys):
+    where = folder("run").parent
+    for number in range(30):
+        (where / f"again{number}").symlink_to(".")
+    assert len(find.run_dirs(where)) == 1
 
 
 # --- what a configuration or a list of runs names --------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import SyncVectorEnv
-from gymnasium.vector.utils import iterate
+from gymnasium.vector.utils import batch_space, iterate
 from helpers import assert_same_weights, killed_at, options, without_time
 from leafy import Leafy
 from rlmem_envs import wrappers
@@ -223,6 +223,18 @@ def test_episodes_begin_after_some_random_actions():
         over = terminated | truncated
     steps, actions = np.concatenate(seen)[:, 1], np.concatenate(seen)[:, 2]
     assert set(steps) == set(range(9)) and set(actions[steps > 0]) == {1, 2, 3}
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int64, np.uint8])
+def test_random_actions_lie_in_the_widest_box_of_every_type(dtype):
+    limits = np.finfo(dtype) if np.dtype(dtype).kind == "f" else np.iinfo(dtype)
+    env = count()
+    env.single_action_space = Box(limits.min, limits.max, (1,), dtype)
+    env.action_space = batch_space(env.single_action_space, N)
+    starts = wrappers.RandomStart(env, 0)
+    starts.reset(seed=0)
+    drawn = [starts._actions(np.arange(N)) for _ in range(20)]
+    assert all(map(env.action_space.contains, drawn)) and len(np.unique(drawn)) > 20
 
 
 def test_time_wrappers_stack_on_single_environments_and_refuse_others():

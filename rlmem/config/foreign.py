@@ -74,7 +74,7 @@ def foreign_lines(lines: Iterable[str]) -> dict[str, str]:
             found[line] = "it may name code outside rlmem"
         elif "${" in line:
             found[line] = "it may name what lies outside the sweep"
-        elif LAUNCHING.match(line) or any(name.partition(".")[2] in line for name in REACHING):
+        elif LAUNCHING.match(line) or key == "init_from" or any(name.partition(".")[2] in line for name in REACHING):
             found[line] = "it may name a place outside the sweep"
         elif any(_may_be_file(key, word) for word in re.split(r"""[\s,{}[\]"':=]+""", value)):
             found[line] = "it may name a file outside the sweep"

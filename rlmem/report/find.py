@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlmem.config.messages import nearest, sentence
+from rlmem.config.messages import nearest, sentence, shell
 from rlmem.errors import UserError, brief, printable, reading
 from rlmem.report.facts import NAMED, facts_of
 from rlmem.report.groups import DIFFERS, Section, of_runs, of_sweep, rows_differ
@@ -151,7 +151,8 @@ def run_dirs(folder: Path) -> list[Path]:
 def _places(folder: Path, problems: list[str], depth: int = 5, root: str | None = None) -> Iterator[tuple[str, Path]]:
     """(kind, path) of everything at or down to `depth` levels below a folder, sorted by name.
 
-    Links that lead out of the folder are left out. A folder below it that cannot be read is a line of `problems`.
+    No link below the folder is followed. One that leads out of it, and a folder that cannot be read, are lines of
+    `problems`.
     """
     root = root or os.path.realpath(folder)
     if _holds_item(folder):
@@ -162,9 +163,11 @@ def _places(folder: Path, problems: list[str], depth: int = 5, root: str | None 
         yield "run" if len(there) == 2 else "half", folder
     else:
         for path in sorted(folder.iterdir()):
-            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):
-                continue
-            if path.is_dir() and depth and not path.name.startswith("."):
+            if path.is_symlink():
+                target = Path(os.path.realpath(path))
+                if not target.is_relative_to(root) and (target.is_dir() or path.suffix == ".csv"):
+                    problems.append(f"{path}: is a link, which is not followed; e.g. rlmem report {shell(target)}")
+            elif path.is_dir() and depth and not path.name.startswith("."):
                 try:
                     yield from _places(path, problems, depth - 1, root)
                 except OSError as error:

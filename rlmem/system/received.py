@@ -29,7 +29,7 @@ ROWS = 1 << 26
 LINE = 1 << 20
 """Bytes of a line of a `.jsonl` or CSV file at most."""
 
-VALUES = 6_000_000
+VALUES = 2_000_000
 """Values at most that are kept of a `.jsonl` or CSV file. A row counts as three values more, for its own size."""
 
 

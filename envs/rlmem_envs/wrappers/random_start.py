@@ -78,8 +78,8 @@ class RandomStart(TimeLayer):
         actions = np.zeros(self.action_space.shape or (), space.dtype)
         if isinstance(space, Box):
             share, whole = self.draws.uniform(who, *space.shape), np.dtype(space.dtype).kind != "f"
-            span = space.high.astype(float) - space.low + 1 if whole else space.high - space.low
-            drawn = space.low + (np.floor(share * span) if whole else share * span)
+            low, high = space.low.astype(np.longdouble), space.high.astype(np.longdouble)  # no span is too large
+            drawn = np.minimum(low + (np.floor(share * (high - low + 1)) if whole else share * (high - low)), high)
         elif isinstance(space, MultiDiscrete):
             drawn = space.start + self.draws.integers(who, space.nvec, *space.nvec.shape)
         else:

@@ -49,10 +49,8 @@ def uniform(space: Space, num_envs: int, rng: np.random.Generator) -> Player:
     if isinstance(space, spaces.Discrete):
         return lambda *slot: space.start + rng.integers(space.n, size=num_envs)
     assert isinstance(space, spaces.Box)
-    if np.dtype(space.dtype).kind != "f":
-        convert = to_env(space)
-        return lambda *slot: convert(rng.uniform(-1, 1, (num_envs, *space.shape)))
-    return lambda *slot: rng.uniform(space.low, space.high, (num_envs, *space.shape)).astype(space.dtype)
+    convert = to_env(space)
+    return lambda *slot: convert(rng.uniform(-1, 1, (num_envs, *space.shape)))
 
 
 def play(env: VectorEnv, player: Player, episodes: int, seed: int, max_steps: int | None = None) -> Recording:
