@@ -1,5 +1,6 @@
 """Errors that are not bugs of rlmem: mistakes of the user, and faults outside the program."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,12 +9,12 @@ from pathlib import Path
 class UserError(Exception):
     """One or more mistakes of the user, each in one line: where, what, what is accepted, an example.
 
-    The command line prints them without a traceback and exits with 2. Line ends and escape characters are shown as in
-    Python, `\\n` and `\\x1b`, so that none reaches a terminal.
+    The command line prints them without a traceback and exits with 2. Each is `bounded`, since it may repeat anything
+    that was typed or received.
     """
 
     def __init__(self, *problems: str) -> None:
-        self.problems = tuple(printable(problem) for problem in problems)
+        self.problems = tuple(map(bounded, problems))
         super().__init__("\n".join(self.problems))
 
 
@@ -26,12 +27,12 @@ class Fault(Exception):
 
     The command line prints it without a traceback and exits with 1.
 
-    line: at which step, what happened, and what to do about it
+    line: at which step, what happened, and what to do about it; it is `bounded`
     traceback: of third-party code, such as an environment; printed before the line
     """
 
     def __init__(self, line: str, traceback: str = "") -> None:
-        super().__init__(line)
+        super().__init__(bounded(line))
         self.traceback = traceback
 
 
@@ -40,8 +41,21 @@ def writing(path: Path, example: str) -> Iterator[None]:
     """Turn an OSError while `path` is written into a UserError; `example` is an option such as `--out /tmp/x.html`."""
     try:
         yield
+    except UserError:  # of a file that is read meanwhile
+        raise
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror or error}); e.g. {example}") from error
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn any exception while `path` is read into a UserError: a file from somewhere may hold anything."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{path}: is damaged ({brief(one_line(error), 100)}); restore it") from error
 
 
 def extra(name: str) -> str:
@@ -49,9 +63,19 @@ def extra(name: str) -> str:
     return f"pip install '.[{name}]' in a clone of rlmem"
 
 
-def printable(text: str) -> str:
-    """`text` in one line, with escapes for what cannot be printed."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+def printable(text: str, keep: str = "") -> str:
+    """`text` with escapes as in Python, `\\n` and `\\x1b`, for letters that cannot be printed and are not in `keep`."""
+    return "".join(letter if letter.isprintable() or letter in keep else ascii(letter)[1:-1] for letter in text)
+
+
+LONGEST_WORD, LONGEST_LINE = 300, 3000
+"""The most characters of a word and of a line in a message."""
+
+
+def bounded(text: str) -> str:
+    """`text` in one printable line of bounded length: long words, and then a long line, lose their middle."""
+    words = re.sub(rf"\S{{{LONGEST_WORD + 1},}}", lambda word: brief(word[0], LONGEST_WORD), printable(text))
+    return brief(words, LONGEST_LINE)
 
 
 def brief(text: str, most: int = 200) -> str:

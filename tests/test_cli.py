@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -466,3 +467,25 @@ def test_a_shell_completes_commands_options_and_directories(in_tmp, capsys):
     capsys.readouterr()
     assert main(["--completion", "bsh"]) == 2
     assert "did you mean `bash`" in capsys.readouterr().err
+
+
+def test_a_current_folder_that_was_deleted_is_one_line(in_tmp, capsys):
+    (in_tmp / "gone").mkdir()
+    os.chdir(in_tmp / "gone")
+    (in_tmp / "gone").rmdir()
+    for arguments in (["list", "env"], ["report", "runs"], ["eval", "run"], ["train"]):
+        assert main(arguments) == 2
+        assert capsys.readouterr().err.startswith("rlmem: error: the current folder cannot be used (")
+
+
+@pytest.mark.parametrize("text", ["x" * 5000, "x " * 2500, "\n" * 5000], ids=["word", "words", "lines"])
+def test_what_is_long_is_not_repeated_whole(capsys, text):
+    for arguments in ([text], ["list", text], ["eval", text], ["train", text], ["report", text], ["dataset", text]):
+        assert main(arguments) == 2
+        said = capsys.readouterr().err
+        assert len(said) < 3200 and said.count("\n") == 1
+
+
+def test_commands_print_with_escapes_alone():
+    for file in Path(rlmem.commands.cli.__file__).parent.glob("*.py"):
+        assert not re.search(r"(?<![\w.])print\(", file.read_text()), f"{file.name}: expected rlmem.system.command.show"

@@ -148,6 +148,8 @@ def test_unknown_hidden_facts_levels_and_parameters_are_refused(task, level):
         TypeError, match=f"{task} has no parameter `max_episode_step` .did you mean `max_episode_steps`"
     ):
         make(task, 2, level, max_episode_step=1)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'frameskip'"):  # as TorchRL looks for it
+        make(task, 2, level, frameskip=1)
     with pytest.raises(ValueError, match="max_episode_steps='x': expected an integer or none"):
         make(task, 2, level, max_episode_steps="x")
 

@@ -6,12 +6,18 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import gymnasium
 import pytest
+import torch
+from gymnasium.envs.classic_control import CartPoleEnv
 from helpers import SMALLEST, small_run
 
 from rlmem.commands.cli import main
+from rlmem.errors import UserError
+from rlmem.record.checkpoint import Checkpoints, sha256
 from rlmem.record.recorder import read_jsonl
 from rlmem.report.evaluations import evaluated, means, runs_table
+from rlmem.run.evaluate import evaluate_run
 from rlmem.stats import contrast
 from rlmem.stats.tables import Value
 
@@ -54,6 +60,32 @@ def test_runs_become_a_table_with_means_over_seeds(folder, capsys):
     assert {line["run"]: float(line["greedy_return"]) for line in lines} == {
         name: run["greedy_return"] for name, run in rows.items()
     }
+
+
+def test_a_run_names_its_checkpoint_in_every_command_that_reads_it(folder, capsys):
+    assert main(["eval", "runs/mlp-0@32", "--episodes", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["step"] == 32
+    command = ["analyze", "demand", "runs/mlp-0@32", "--slots", "4", "--json"]
+    assert main(command) == 0 and json.loads(capsys.readouterr().out)["step"] == 32
+    for command in ("eval", "export", "push", "analyze demand"):
+        assert main([*command.split(), "runs/mlp-0@32", "--step", "5"]) == 2
+        assert "--step 5: runs/mlp-0@32 names another checkpoint" in capsys.readouterr().err
+    assert main(["eval", "runs/mlp-0@5"]) == 2
+    assert "runs/mlp-0: no checkpoint 5; accepted: " in capsys.readouterr().err
+    assert main(["resume", "runs/mlp-0@32"]) == 2
+    assert "e.g. rlmem train init_from=runs/mlp-0@32 run_dir=runs/mlp-0-2" in capsys.readouterr().err
+
+
+def test_an_environment_that_cannot_be_made_here_gives_way_to_another_by_its_id(in_tmp):
+    gymnasium.register("Mine-v0", CartPoleEnv, max_episode_steps=5)
+    small_run("env=gym", "env.id=Mine-v0", "env.num_envs=2", run_dir="mine")
+    del gymnasium.registry["Mine-v0"]
+    with pytest.raises(UserError, match=r"Mine. doesn't exist.*; e.g. env.id=CartPole-v1, or env.id=my_module:Mine-v0"):
+        evaluate_run(Path("mine"), 2)
+    row = evaluate_run(Path("mine"), 2, overrides=["env.id=gymnasium:CartPole-v1"])
+    assert row["env"]["id"] == "gymnasium:CartPole-v1" and "greedy" in row
+    with pytest.raises(UserError, match=r"env.id=MountainCar-v0: has other observations or actions than those"):
+        evaluate_run(Path("mine"), 2, overrides=["env.id=MountainCar-v0"])
 
 
 def test_the_same_as_text_and_by_a_pattern(folder, capsys):
@@ -117,3 +149,20 @@ def test_the_jobs_of_a_sweep_are_its_runs(in_tmp, forks, capsys):
     found = json.loads(capsys.readouterr().out)
     assert len(found["runs"]) == 2 and not found["not_evaluated"]
     assert [(cell["cell"], sorted(cell["seeds"])) for cell in found["cells"]] == [("mlp", [0, 1])]
+
+
+def test_runs_that_are_not_there_are_a_mistake(folder, capsys):
+    assert main(["eval", "nope", "nope2"]) == 2
+    assert [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()[-2:]] == ["rlmem"] * 2
+
+
+def test_weights_that_are_not_finite_are_named(folder):
+    run_dir = next(path.parent for path in sorted(folder.rglob("config.yaml")))
+    (*_, path) = Checkpoints(run_dir / "checkpoints").paths()
+    state = torch.load(path, weights_only=True)
+    name = next(name for name, x in state["agent"].items() if x.is_floating_point())
+    state["agent"][name].view(-1)[0] = float("nan")
+    torch.save(state, path)
+    path.with_suffix(".sha256").write_text(sha256(path))
+    with pytest.warns(UserWarning, match=rf"1 of \d+ weights are not finite, such as {name}"):
+        assert main(["eval", str(run_dir), "--episodes", "1"]) == 0

@@ -8,6 +8,8 @@ import contextlib
 import gc
 import io
 import os
+import re
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -457,3 +459,44 @@ def test_the_command_itself_answers_as_the_function_does(arguments, place):
     given = Answer(done.returncode, done.stdout.decode(), done.stderr.decode(), 0.0)
     assert faults(arguments, given, False) == []
     assert given.code == answer(list(arguments)).code
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_every_example_of_a_refusal_is_accepted_when_it_is_typed(place):
+    """Of command lines at random: the example is not refused for the reason for which it was given."""
+    refused: list[tuple[list[str], str]] = []
+
+    @settings(max_examples=200, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(command_lines)
+    def provoke(arguments: list[str]) -> None:
+        refusal = answer(arguments)
+        refused.extend((arguments, line) for line in refusal.err.splitlines() if "; e.g. " in line)
+
+    provoke()
+    typed = {}
+    for arguments, line in refused:
+        if arguments[0] in ("train", "config") and (command := command_of(arguments, line)):
+            typed[line.partition(": ")[2]] = command
+    assert len(typed) > 20
+    wrong = [f"{line} -> {command}" for line, command in typed.items() if line in answer(command).err]
+    assert not wrong, "\n".join(wrong)
+
+
+def command_of(arguments: list[str], line: str) -> list[str] | None:
+    """The command that an example proposes, as one that only plans; None unless it is `rlmem train` or key=value.
+
+    An example of keys and values replaces those of the same keys.
+    """
+    example = line.rpartition("; e.g. ")[2]
+    try:
+        words = shlex.split(example)
+    except ValueError:
+        return None
+    if words[:2] == ["rlmem", "train"]:
+        return ["train", "--dry-run", *words[2:]]
+    if words and all(re.fullmatch(r"[\w.]+=.*", word) for word in words):
+        keys = {word.partition("=")[0] for word in words}
+        others = [word for word in arguments[1:] if "=" in word and word.lstrip("+~").partition("=")[0] not in keys]
+        return ["train", "--dry-run", *others, *words]
+    return None

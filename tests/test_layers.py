@@ -35,7 +35,9 @@ LAYERS = {
     ),
     "seeding": Layer("named random streams from one seed", others="torch numpy"),
     "spaces": Layer(
-        "what the library needs to know of Gymnasium spaces", others="torch numpy gymnasium.Space gymnasium.spaces"
+        "what the library needs to know of Gymnasium spaces",
+        "errors",
+        "torch numpy gymnasium.Space gymnasium.spaces",
     ),
     "system": Layer("the operating system: signals, standard streams, cores, JSON, named failures", "errors", "torch"),
     "scan": Layer("everything that runs over time, with starts", "errors types system", "torch triton"),
@@ -57,6 +59,7 @@ LAYERS = {
     "conformance": Layer("the memory contract, measured", "errors types scan memory", "torch numpy"),
     "stats": Layer(
         "numbers of many runs, tables of them, and the look of figures",
+        "errors",
         others="numpy scipy.special matplotlib lazy:rich",
     ),
     "acting": Layer(
@@ -86,7 +89,7 @@ LAYERS = {
     ),
     "supervised": Layer(
         "learning without acting, and files of episodes",
-        "errors types seeding spaces scan memory nets batching agents acting record loops algos",
+        "errors types seeding spaces system scan memory nets batching agents acting record loops algos",
         "torch numpy gymnasium annotated_types lazy:h5py",
     ),
     "run": Layer(
@@ -122,7 +125,7 @@ LAYERS = {
     ),
     "report": Layer(
         "pages and plots of many runs",
-        "errors stats config record sweep reproduction",
+        "errors system stats config record sweep reproduction",
         "numpy matplotlib jinja2 markupsafe",
     ),
     "api": Layer(

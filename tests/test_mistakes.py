@@ -1,5 +1,6 @@
 """Damaged files of one's own, and outputs that cannot be: one line that says which file, exit code 2, no traceback."""
 
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from helpers import SMALLEST
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
+from rlmem.config.messages import shell
 from rlmem.run.train import train
 from rlmem.sweep.jobs import NewJob
 from rlmem.sweep.manifest import FILE, Manifest
@@ -29,7 +31,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 MANIFESTS = {
     "no table of jobs": ("DROP TABLE jobs", "no such table: jobs"),
-    "a table without columns": ("ALTER TABLE jobs DROP COLUMN overrides", "overrides"),
+    "a table without columns": ("ALTER TABLE jobs DROP COLUMN overrides", "jobs is not a table of a sweep"),
     "overrides that are no JSON": ("UPDATE jobs SET overrides = '[\"seed=0\"'", "Expecting"),
     "a specification that is no JSON": ("UPDATE sweep SET value = '{' WHERE key = 'specification'", "Expecting"),
     "a specification without its keys": ("UPDATE sweep SET value = '{}' WHERE key = 'specification'", "overrides"),
@@ -121,6 +123,55 @@ def test_a_broken_configuration_of_a_run_is_one_line(
     line = refusal(capsys, verb, tmp_path)
     assert line.endswith("restore the run's config.yaml")
     assert len(line) < 500
+
+
+# --- examples that work when they are typed ---------------------------------------------------------------------------
+
+
+def test_a_run_whose_name_begins_with_a_dash_is_suggested_as_it_is_typed(run_dir, in_tmp, capsys):
+    shutil.copytree(run_dir, "-dash")
+    line = refusal(capsys, "resume", "./-dash", "seed=1")
+    assert line.endswith("; e.g. rlmem resume ./-dash total_steps=2000000")
+    assert shell(Path("-dash"), "--flag", Path("my run")) == "./-dash --flag 'my run'"
+
+
+def test_an_id_is_suggested_with_the_option_of_its_package(capsys):
+    game = "env.id=MiniGrid-Empty-5x5-v0"
+    for typed, option in (
+        ("env=MiniGrid-Empty-5x5-v0", f"env=minigrid {game}"),
+        ("env=minigrid:MiniGrid-Empty-5x5-v0", f"env=minigrid {game}"),
+        ("env=ALE/Pong-v5", "env=atari env.game=Pong"),
+        ("env=CartPole-v1", "env=gym env.id=CartPole-v1"),
+    ):
+        assert refusal(capsys, "config", typed).endswith(f"; e.g. rlmem train {option}")
+
+
+def test_no_algorithm_suggests_itself(in_tmp, capsys):
+    (in_tmp / "odd.py").write_text(ODD)
+    command = ["train", "--dry-run", "env=gym", "env.id=odd:Odd-v0"]
+    for algorithm, example in (
+        ("sacd", "env=repeat_previous"),
+        ("sac", "env=pendulum"),
+        ("ppo", "env=repeat_previous"),
+    ):
+        assert refusal(capsys, *command, f"algo={algorithm}").endswith(f"; e.g. {example}")
+
+
+ODD = """
+import gymnasium as gym
+from gymnasium import spaces
+
+class Odd(gym.Env):
+    observation_space, action_space = spaces.Discrete(2), spaces.MultiBinary(3)
+
+    def reset(self, *, seed=None, options=None):
+        return 0, {}
+
+    def step(self, action):
+        return 0, 0.0, True, False, {}
+
+gym.register("Odd-v0", Odd)
+"""
 
 
 # --- outputs ---------------------------------------------------------------------------------------------------------

@@ -303,3 +303,19 @@ def test_half_a_file_in_the_cache_is_made_anew(monkeypatch, fresh, tmp_path):
         fresh()
         assert native.missing() is None
     assert cached.read_bytes() == first.read_bytes()
+
+
+@NATIVE
+def test_a_cache_that_cannot_be_written_is_named_once(monkeypatch, fresh, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("RLMEM_CACHE", str(tmp_path / "file"))
+    for _ in range(2):
+        assert native.missing() is None
+        fresh()
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "the compiled kernels are kept in " in said and "RLMEM_CACHE" in said
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
+    for _ in range(2):
+        assert "found no folder" in native.missing()
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "the kernels cannot be kept" in said

@@ -163,7 +163,7 @@ class Algorithm(ABC):
         if not isinstance(action, self.action_spaces) or not is_flat(action):
             names = ", ".join(space.__name__ for space in self.action_spaces)
             what = f"does not support action space {action} of {of_env}; supported: {names}, of one dimension"
-            found.append(f"{of_algo}: {what}; e.g. algo={'sac' if isinstance(action, Box) else 'sacd'}")
+            found.append(f"{of_algo}: {what}; e.g. {self._alternative(action)}")
         elif self.bounded_actions and isinstance(action, Box) and not is_bounded(action):
             what = f"acts between bounds, which action space {action} of {of_env} lacks"
             found.append(f"{of_algo}: {what}; e.g. algo=ppo")
@@ -173,6 +173,12 @@ class Algorithm(ABC):
         if problem := self.batching_problem(plan.batching):
             found.append(f"batching={plan.choices['batching']}: {problem}")
         return found
+
+    def _alternative(self, action: Space) -> str:
+        """Another algorithm for an action space, or another environment where no algorithm supports it."""
+        if is_flat(action) and isinstance(action, Box | Discrete | MultiDiscrete):
+            return f"algo={'sac' if isinstance(action, Box) else 'sacd'}"
+        return f"env={'repeat_previous' if Discrete in self.action_spaces else 'pendulum'}"
 
     def _mask_problems(self, observation: Space, action: Space, of_env: str) -> list[str]:
         """Why the action masks of an environment cannot be followed."""
@@ -184,7 +190,7 @@ class Algorithm(ABC):
         if mask.shape != (size := (sum(component_sizes(action)),)):
             return [f"the action mask of {of_env} has shape {mask.shape}; expected {size}, a value for every action"]
         if not self.masks:
-            return [f"does not know action masks, which {of_env} gives; e.g. algo=ppo, dqn or sacd"]
+            return [f"does not know action masks, which {of_env} gives; e.g. algo=ppo"]
         return []
 
     def _critic_problems(self, observation: Space, of_env: str) -> list[str]:

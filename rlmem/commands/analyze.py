@@ -6,6 +6,7 @@ from typing import Any
 
 from rlmem.analysis import ANALYSES
 from rlmem.commands.toolkit import Arguments, Parser, integer_from, stdout_to_stderr
+from rlmem.system.command import show
 from rlmem.system.strictjson import dumps
 
 COMMON = ("what", "run", "step", "seed", "out", "json", "debug", "trust")
@@ -50,12 +51,14 @@ own.add_argument("--other", metavar="TEXT", help="impulse: also the difference f
 
 def run(args: Arguments) -> None:
     from rlmem.analysis import analyze
+    from rlmem.run.stored import checkpoint_of
 
+    run_dir, step = (None, args.step) if args.run is None else checkpoint_of(args.run, args.step)
     options = {name: value for name, value in vars(args).items() if name not in COMMON}
     with stdout_to_stderr():
-        summary = analyze(args.what, args.run, args.step, args.seed, args.out, args.trust, **options)
+        summary = analyze(args.what, run_dir, step, args.seed, args.out, args.trust, **options)
     row = summary.row()
-    print(dumps(row, indent=2) if args.json else _table(row, summary.folder))
+    show(dumps(row, indent=2) if args.json else _table(row, summary.folder))
 
 
 def _table(row: dict[str, Any], folder: Path) -> str:

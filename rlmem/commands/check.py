@@ -4,6 +4,7 @@ import contextlib
 import os
 
 from rlmem.commands.toolkit import Arguments, Parser, integer_from, stdout_to_stderr
+from rlmem.system.command import show
 from rlmem.system.strictjson import dumps
 
 PARSER = Parser(
@@ -40,13 +41,13 @@ def run(args: Arguments) -> int:
         if not args.json:
             scan = f", {head['engine']} scan" if head["engine"] else ""
             size = f"{head['parameters']:,} parameters, state of {head['state']:,} numbers{scan}"
-            print(f"memory={name}: {head['class']}, {size}", flush=True)
+            show(f"memory={name}: {head['class']}, {size}")
         forks = hasattr(os, "fork") and device.type == "cpu" and not args.debug
         for result in on_two_cores(memory) if forks else results(lambda: memory, reraise=args.debug):
             found.append(result)
             if not args.json:
-                print(result, flush=True)
+                show(result)
     ok = all(result.ok for result in found)
     if args.json:
-        print(dumps(head | {"ok": ok, "properties": [result.as_json() for result in found]}, indent=2))
+        show(dumps(head | {"ok": ok, "properties": [result.as_json() for result in found]}, indent=2))
     return 0 if ok else 1

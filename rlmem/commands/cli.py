@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from rlmem.system import command
+from rlmem.system.command import show
 
 VERBS = {
     "train": "train one agent, or with -m one per combination of values",
@@ -98,18 +99,18 @@ def _dispatch(arguments: list[str]) -> int:
         if verb in ("train", "config"):
             from rlmem.config.catalog import train_help
 
-            print(f"\n{train_help(arguments)}")
+            show(f"\n{train_help(arguments)}")
         return 0
     if wants_help or not arguments:
-        print(HELP)
+        show(HELP)
     elif arguments[0] == "--completion":
         from rlmem.commands.completion import script
 
-        print(script(" ".join(arguments[1:]), VERBS))
+        show(script(" ".join(arguments[1:]), VERBS))
     elif "--version" in arguments:
         from rlmem import __version__
 
-        print(f"rlmem {__version__}")
+        show(f"rlmem {__version__}")
     else:
         wrong, example = verb or arguments[0], "rlmem train memory=ffm"
         raise mistake(wrong, "no such command", near=nearest(wrong, VERBS), accepted=VERBS, example=example)

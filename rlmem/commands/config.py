@@ -7,6 +7,7 @@ import yaml
 
 from rlmem.commands.toolkit import Arguments, Parser
 from rlmem.config.messages import to_text
+from rlmem.system.command import show
 from rlmem.system.strictjson import dumps
 
 PARSER = Parser(
@@ -27,7 +28,7 @@ def run(args: Arguments) -> None:
     if args.schema:
         from rlmem.config.editors import schema
 
-        print(dumps(schema(args.schema), indent=2))
+        show(dumps(schema(args.schema), indent=2))
         return
     from rlmem.config.compose import explain
     from rlmem.config.overrides import leaf_paths
@@ -36,12 +37,12 @@ def run(args: Arguments) -> None:
     ruled = {group: to_text(choice) for group, choice in config.choices.items() if group in config.ruled}
     if args.json:
         shown = [*ruled.items(), *leaf_paths(config.values)]
-        print(dumps({path: {"value": value, "source": origins[path]} for path, value in shown}, indent=2))
+        show(dumps({path: {"value": value, "source": origins[path]} for path, value in shown}, indent=2))
     else:
-        print("#", *(f"{group}={to_text(choice)}" for group, choice in config.choices.items()))
+        show(" ".join(["#", *(f"{group}={to_text(choice)}" for group, choice in config.choices.items())]))
         for group, choice in ruled.items():
-            print(f"# {group}={choice}: {config.ruled[group]}")
-        print(as_yaml(config.values, origins))
+            show(f"# {group}={choice}: {config.ruled[group]}")
+        show(as_yaml(config.values, origins))
 
 
 def as_yaml(values: Mapping[str, Any], origins: Mapping[str, str]) -> str:

@@ -1,13 +1,16 @@
 """`rlmem dataset`: files of recorded transitions."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from rlmem.commands.toolkit import Arguments, Parser, integer_from, out_file, stdout_to_stderr
 from rlmem.config.messages import mistake, nearest
-from rlmem.system.strictjson import dumps
+from rlmem.errors import brief, printable
+from rlmem.system.command import show
+from rlmem.system.strictjson import dumps, loads
 
+IN_JSON = ("levels", "versions", "env_config")
+"""The attributes of a data set that are JSON."""
 ACTIONS = ("generate", "import", "info")
 EXAMPLE = "rlmem dataset generate env=hopper --random --episodes 5 --out data/random.hdf5"
 
@@ -40,10 +43,10 @@ def run(args: Arguments) -> None:
         raise mistake(f"rlmem dataset {action}", "needs --out FILE", example=EXAMPLE)
     overrides, places = [text for text in given if "=" in text], [text for text in given if "=" not in text]
     if action == "info":
-        return print(_info(args, overrides, places))
+        return show(_info(args, overrides, places))
     with stdout_to_stderr():
         found = (_generated if action == "generate" else _imported)(args, overrides, places)
-    print(f"wrote {args.out}: {_line(found)}")
+    show(f"wrote {args.out}: {_line(found)}")
 
 
 def _generated(args: Arguments, overrides: list[str], places: list[str]) -> Any:
@@ -71,15 +74,25 @@ def _info(args: Arguments, overrides: list[str], places: list[str]) -> str:
     from rlmem.supervised.dataset.file import read
 
     found = read(Path(places[0]))
-    attrs = {name: value.item() if hasattr(value, "item") else value for name, value in found.attrs.items()}
-    attrs |= {name: json.loads(attrs[name]) for name in ("levels", "versions", "env_config") if name in attrs}
+    attrs = found.attrs | {name: _parsed(text) for name, text in found.attrs.items() if name in IN_JSON}
     intact = attrs.get("sha256_observations", found.sha256) == found.sha256
     if args.json:
         lengths, returns = found.lengths, found.returns
         numbers = {"episodes": len(lengths), "transitions": len(found.rewards), "returns": returns.tolist()}
         return dumps({"file": places[0], **numbers, "intact": intact, "attrs": attrs}, indent=2, default=str)
-    lines = [f"{places[0]}: {_line(found)}", *(f"  {name}: {value}" for name, value in attrs.items())]
+    lines = [
+        f"{places[0]}: {_line(found)}",
+        *(printable(brief(f"  {name}: {value}", 2000)) for name, value in attrs.items()),
+    ]
     return "\n".join([*lines, *([] if intact else ["  the observations are not those that were written"])])
+
+
+def _parsed(text: Any) -> Any:
+    """The value of an attribute in JSON, or the attribute as it is if it cannot be read."""
+    try:
+        return loads(text)
+    except (ValueError, AttributeError):
+        return text
 
 
 def _line(found: Any) -> str:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from rlmem.commands.toolkit import Arguments, Parser, integer_from, out_file, stdout_to_stderr
 from rlmem.config.messages import mistake, shell
 from rlmem.errors import Fault, UserError, writing
+from rlmem.system.command import show
 from rlmem.system.strictjson import dumps
 
 PARSER = Parser(
@@ -36,37 +36,41 @@ EXAMPLE = "--csv /tmp/table.csv"
 
 
 def run(args: Arguments) -> int:
+    from rlmem.record.rundir import NoRun
     from rlmem.run.evaluate import ACCEPTED, evaluate_run
     from rlmem.run.stored import refuse_others
 
     given = [word for word in args.runs if _is_override(word)]
-    places = [place for word in args.runs if not _is_override(word) for place in _matching(word)]
+    places = [place for word in args.runs if not _is_override(word) for place in _matching(word, args.step)]
     if not places:
         raise mistake(given[0], "of which run?", example=f"rlmem eval RUN {shell(given[0])}")
     overrides = [override for override in given if not override.startswith("video=")]
     video = [override.lower() for override in given if override.startswith("video=")]
     if wrong := [text for text in video if text not in ("video=true", "video=false")]:
         raise mistake(wrong[0], "expected true or false", example="rlmem eval RUN video=true")
-    settings = args.episodes, args.seed, overrides, args.step, "video=true" in video, args.trust
+    settings, more = (args.episodes, args.seed, overrides), ("video=true" in video, args.trust)
     runs = places if _is_run(places) else _found(places)
     if runs == places and len(runs) == 1 and not args.csv:
+        (run_dir, step), *_ = runs
         with stdout_to_stderr():
-            result = evaluate_run(runs[0], *settings)
-        print(dumps(result, indent=2) if args.json else _table(result))
+            result = evaluate_run(run_dir, *settings, step, *more)
+        show(dumps(result, indent=2) if args.json else _table(result))
         return 0
-    command = f"rlmem eval {shell(*places)} env.level=medium"
+    command = f"rlmem eval {shell(*(place for place, _ in places))} env.level=medium"
     refuse_others(overrides, ACCEPTED, "cannot be evaluated differently; evaluation accepts", command)
     if args.csv:
         _require_writable(args.csv)
-    rows, why_not = [], {}
+    rows, why_not, mistakes = [], {}, 0
     with stdout_to_stderr():
-        for number, run_dir in enumerate(runs, 1):
+        for number, (run_dir, step) in enumerate(runs, 1):
             try:
-                rows.append(evaluate_run(run_dir, *settings))
+                rows.append(evaluate_run(run_dir, *settings, step, *more))
             except (UserError, Fault) as error:
+                mistakes += isinstance(error, NoRun)
                 why_not[str(run_dir)] = " ".join(str(error).split("\n"))
-            print(f"{number}/{len(runs)} {run_dir}: {'not evaluated' if str(run_dir) in why_not else 'evaluated'}")
-            sys.stdout.flush()
+            show(f"{number}/{len(runs)} {run_dir}: {'not evaluated' if str(run_dir) in why_not else 'evaluated'}")
+    if not rows and mistakes == len(runs):
+        raise UserError(*why_not.values())
     _print_many(rows, why_not, overrides, args)
     return 1 if why_not else 0
 
@@ -75,20 +79,28 @@ def _is_override(word: str) -> bool:
     return re.match(r"[+~]*[\w.]+=", word) is not None and not os.path.isdir(word)
 
 
-def _matching(word: str) -> list[Path]:
-    """A path, or those that match a quoted pattern."""
-    return [Path(word)] if os.path.lexists(word) else [Path(path) for path in sorted(glob(word))] or [Path(word)]
+Source = tuple[Path, int | str | None]
+"""A directory, and which checkpoint of its runs; None: the newest."""
 
 
-def _is_run(places: Sequence[Path]) -> bool:
-    return len(places) == 1 and os.path.isfile(places[0] / "config.yaml")
+def _matching(word: str, step: int | str | None) -> list[Source]:
+    """A path, those that match a quoted pattern, or a run with its checkpoint: RUN@best."""
+    if os.path.lexists(word):
+        return [(Path(word), step)]
+    from rlmem.run.stored import checkpoint_of
+
+    return [(Path(path), step) for path in sorted(glob(word))] or [checkpoint_of(word, step)]
 
 
-def _found(places: Sequence[Path]) -> list[Path]:
-    """The run directories at and below these places, each once."""
+def _is_run(places: Sequence[Source]) -> bool:
+    return len(places) == 1 and os.path.isfile(places[0][0] / "config.yaml")
+
+
+def _found(places: Sequence[Source]) -> list[Source]:
+    """The run directories at and below these places, each once for a checkpoint."""
     from rlmem.report.find import run_dirs
 
-    return list(dict.fromkeys(run_dir for place in places for run_dir in run_dirs(place)))
+    return list(dict.fromkeys((run_dir, step) for place, step in places for run_dir in run_dirs(place)))
 
 
 def _require_writable(path: Path) -> None:
@@ -108,14 +120,14 @@ def _print_many(
     lines = [run.flat() for run in runs]
     if args.json:
         left_out = [{"run": run_dir, "why": why} for run_dir, why in why_not.items()]
-        print(dumps({"runs": lines, "cells": [cell.flat() for cell in cells], "not_evaluated": left_out}, indent=2))
+        show(dumps({"runs": lines, "cells": [cell.flat() for cell in cells], "not_evaluated": left_out}, indent=2))
     else:
         if runs:
-            print(runs_table(runs).text())
+            show(runs_table(runs).text())
         if len(cells) < len(runs):
-            print(means_table(cells).text())
+            show(means_table(cells).text())
         for run_dir, why in why_not.items():
-            print(f"not evaluated: {why if why.startswith(run_dir) else f'{run_dir}: {why}'}")
+            show(f"not evaluated: {why if why.startswith(run_dir) else f'{run_dir}: {why}'}")
     if args.csv and lines:
         columns = list(dict.fromkeys(key for line in lines for key in line))
         table = Table("", columns, [[line.get(key) for key in columns] for line in lines])

@@ -1,6 +1,7 @@
 """`rlmem export`: the agent of a run as one file."""
 
 from rlmem.commands.toolkit import Arguments, Parser, integer_from, out_file, stdout_to_stderr
+from rlmem.system.command import show
 
 FORMATS = ("onnx", "torch")
 
@@ -22,11 +23,13 @@ def run(args: Arguments) -> None:
     from rlmem.api.exporting.card import card_of
     from rlmem.api.exporting.write import export
     from rlmem.api.runs import Run
+    from rlmem.run.stored import checkpoint_of
 
+    run_dir, step = checkpoint_of(args.run, args.step)
     with stdout_to_stderr():
-        path, card = export(Run(args.run, args.trust), args.format, args.step, args.out, args.episodes, args.license)
+        path, card = export(Run(run_dir, args.trust), args.format, step, args.out, args.episodes, args.license)
     compared = card.compared
     actions = f", {compared['actions']} of {compared['of']:,} actions differed" if compared["of"] else ""
-    print(f"{path}: {path.stat().st_size:,} bytes, {card.milliseconds:.3f} ms for one environment")
-    print(f"  compared with the agent over {compared['steps']} steps of {compared['environments']} environments:")
-    print(f"  largest deviation {compared['largest']:.1e}{actions}; the card is {card_of(path)}")
+    show(f"{path}: {path.stat().st_size:,} bytes, {card.milliseconds:.3f} ms for one environment")
+    show(f"  compared with the agent over {compared['steps']} steps of {compared['environments']} environments:")
+    show(f"  largest deviation {compared['largest']:.1e}{actions}; the card is {card_of(path)}")

@@ -7,6 +7,7 @@ from typing import Any
 from rlmem.commands.toolkit import Arguments, Parser, stdout_to_stderr
 from rlmem.config.messages import mistake, nearest, shell
 from rlmem.errors import UserError
+from rlmem.system.command import show
 from rlmem.system.strictjson import dumps
 
 PARSER = Parser(
@@ -47,11 +48,11 @@ def run(args: Arguments) -> None:
     if args.json:
         found = {group: _data(group, names, lines, groups) for group, names in asked.items()}
         found = found or {group: _options(options) for group, options in groups.items()}
-        print(dumps(next(iter(found.values())) if of_papers else found, indent=2))
+        show(dumps(next(iter(found.values())) if of_papers else found, indent=2))
     elif asked:
-        print("\n\n".join(_text(group, names, lines, groups, args.markdown) for group, names in asked.items()))
+        show("\n\n".join(_text(group, names, lines, groups, args.markdown) for group, names in asked.items()))
     else:
-        print(as_text(groups))
+        show(as_text(groups))
 
 
 def _asked(words: Iterable[str], groups: Groups) -> dict[str, list[str]]:

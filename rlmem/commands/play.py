@@ -1,10 +1,9 @@
 """`rlmem play`: one environment in the terminal."""
 
-import contextlib
-
 from rlmem.commands.toolkit import Arguments, Parser, integer_from, out_file
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
+from rlmem.system.command import show
 
 PARSER = Parser(
     "play",
@@ -26,6 +25,7 @@ def run(args: Arguments) -> None:
 
     config = load(args.overrides)
     from rlmem.acting.play import play
+    from rlmem.acting.workers import closing
     from rlmem.run.build import make_env
 
     if wrong := [
@@ -37,9 +37,9 @@ def run(args: Arguments) -> None:
         )
     if args.gif is not None and not args.gif.parent.is_dir():
         raise UserError(f"--gif {args.gif}: no folder {args.gif.parent}")
-    with contextlib.closing(make_env(config, 1)) as env:
+    with closing(make_env(config, 1)) as env:
         returns = play(env, args.player, args.episodes, args.seed, args.gif)
     if returns:
-        print(f"mean return {sum(returns) / len(returns):g}")
+        show(f"mean return {sum(returns) / len(returns):g}")
     if args.gif:
-        print(f"wrote {args.gif}")
+        show(f"wrote {args.gif}")

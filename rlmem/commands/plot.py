@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from rlmem.commands.toolkit import Arguments, Parser, integer_from, out_file
+from rlmem.system.command import show
 
 PARSER = Parser(
     "plot",
@@ -28,4 +29,4 @@ def run(args: Arguments) -> None:
     require_matplotlib()
     panels, left_out = shown(find(args.folders), args.metric, args.smooth, args.columns)
     save(together(panels), args.out)
-    print("\n".join([f"wrote {args.out}", *left_out]))
+    show("\n".join([f"wrote {args.out}", *left_out]))

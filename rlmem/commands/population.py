@@ -8,6 +8,7 @@ from typing import Any
 from rlmem.commands.toolkit import Arguments, Parser, directory_of_status, integer_from, refuse_changes
 from rlmem.config.messages import mistake
 from rlmem.errors import UserError
+from rlmem.system.command import show
 
 EXAMPLE = "rlmem population memory=gru env=repeat_first --agents 4 --ready 3000 --vary algo.lr=1e-4,1e-3"
 NUMBERS = ("agents", "ready", "window", "every", "level")
@@ -70,6 +71,6 @@ def run(args: Arguments) -> None:
         given: dict[str, Any] = {key: value for key in NUMBERS if (value := getattr(args, key)) is not None}
         spec = PopulationSpec(tuple(overrides), tuple(args.vary), **given)
         if args.dry_run:
-            return print(rounds.dry_run(spec))
+            return show(rounds.dry_run(spec))
         rounds.start(spec, folder := args.dir or default_folder(spec))
     rounds.train(folder, args.ray, args.gpus, args.trust)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rlmem.commands.toolkit import Arguments, Parser, out_file, pool_options
 from rlmem.config.messages import mistake, nearest, shell
+from rlmem.system.command import show
 
 PARSER = Parser(
     "profile",
@@ -45,7 +46,7 @@ def run(args: Arguments) -> int:
     spec = specification(args.overrides, [named[name] for name in dict.fromkeys(asked)])
     folder = args.dir or default_folder(args.overrides)
     if args.dry_run:
-        print(dry_run(spec, folder))
+        show(dry_run(spec, folder))
         return 0
     require_matplotlib()
     words = [*args.overrides, *(["--panels", args.panels] if args.panels else [])]
@@ -61,6 +62,6 @@ def run(args: Arguments) -> int:
         given = dict(line.partition("=")[::2] for line in args.overrides)
         budget = draw.budget(found, given.get("total_steps", BASE["total_steps"]), words)
         draw.page(found, panels, budget, args.page)
-    print(table(found, panels).text())
-    print(f"wrote {', '.join(map(str, [*written, *([args.page] if args.page else [])]))}")
+    show(table(found, panels).text())
+    show(f"wrote {', '.join(map(str, [*written, *([args.page] if args.page else [])]))}")
     return code

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from rlmem.commands.toolkit import Arguments, Parser, stdout_to_stderr
 from rlmem.config.messages import shell
+from rlmem.system.command import show
 
 PARSER = Parser(
     "pull",
@@ -22,9 +23,9 @@ def run(args: Arguments) -> None:
 
     with stdout_to_stderr():
         done = pull(args.repo, args.run, args.revision)
-    print(f"{done.path}: the agent of step {done.step:,} of {args.repo}, commit {done.commit[:8]}")
+    show(f"{done.path}: the agent of step {done.step:,} of {args.repo}, commit {done.commit[:8]}")
     if done.foreign:
-        print(f"  it names what is not rlmem's and did not come with it: {', '.join(done.foreign)}")
-        print(f"  if you have it and know it: rlmem eval {shell(done.path)} --trust")
+        show(f"  it names what is not rlmem's and did not come with it: {', '.join(done.foreign)}")
+        show(f"  if you have it and know it: rlmem eval {shell(done.path)} --trust")
     else:
-        print(f"  rlmem eval {shell(done.path)}")
+        show(f"  rlmem eval {shell(done.path)}")

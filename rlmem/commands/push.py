@@ -2,6 +2,7 @@
 
 from rlmem.commands.toolkit import Arguments, Parser, integer_from, stdout_to_stderr
 from rlmem.config.messages import shell
+from rlmem.system.command import show
 
 PARSER = Parser(
     "push",
@@ -23,12 +24,14 @@ PARSER.add_argument("--license", metavar="TEXT", help="the licence of the weight
 def run(args: Arguments) -> None:
     from rlmem.api.hub.push import push
     from rlmem.api.runs import Run
+    from rlmem.run.stored import checkpoint_of
 
+    run_dir, step = checkpoint_of(args.run, args.step)
     with stdout_to_stderr():
-        run = Run(args.run, args.trust)
-        done = push(run, args.repo, args.step, args.private, args.update, args.episodes, args.license)
+        run = Run(run_dir, args.trust)
+        done = push(run, args.repo, step, args.private, args.update, args.episodes, args.license)
     seen = "private" if done.private else "public"
-    print(f"{done.url}: {seen}, the agent of step {done.step:,}, commit {done.commit[:8]}")
+    show(f"{done.url}: {seen}, the agent of step {done.step:,}, commit {done.commit[:8]}")
     if done.foreign:
-        print(f"  it names code that was not pushed: {', '.join(done.foreign)}")
-    print(f"  for others: rlmem pull {shell(done.repo)}")
+        show(f"  it names code that was not pushed: {', '.join(done.foreign)}")
+    show(f"  for others: rlmem pull {shell(done.repo)}")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from rlmem.commands.toolkit import Arguments, Parser, out_file
 from rlmem.errors import writing
+from rlmem.system.command import show
 
 PARSER = Parser(
     "report",
@@ -55,7 +56,9 @@ def run(args: Arguments) -> None:
                 path.write_bytes(content)
             else:
                 rundir.write_atomically(path, content)
-        print(f"wrote {path}")
+        show(f"wrote {path}")
+    for line in (line for section in sections for line in section.left_out):
+        show(line)
     if args.latex:
         for path in write_latex(published(sections, "rlmem report results --latex paper"), args.latex):
-            print(f"wrote {path}")
+            show(f"wrote {path}")

@@ -6,6 +6,7 @@ from typing import Any
 
 from rlmem.commands.toolkit import Arguments, Parser, integers, out_file, pool_options
 from rlmem.config.messages import mistake, shell
+from rlmem.system.command import show
 
 PARSER = Parser(
     "reproduce",
@@ -54,7 +55,7 @@ def run(args: Arguments) -> int:
     name, experiment = catalog.find(args.item)
     experiment.budget(args.budget)
     if args.register:
-        print(catalog.register(args.item, args.budget))
+        show(catalog.register(args.item, args.budget))
         return 0
     options = pool_options(args, again=_again(args))
     from rlmem.reproduction.outcome import Outcome, shipped_records
@@ -64,6 +65,7 @@ def run(args: Arguments) -> int:
 
     rows = parse(args.rows)
     runner = runner_of(name, experiment, args.budget, args.dir, rows=rows)
+    runner.trust = args.trust
     planned = runner.cells(args.cells, args.seeds)
     if rows:
         twin_of = runner.experiment.twin_of
@@ -79,9 +81,9 @@ def run(args: Arguments) -> int:
             f"--publish {args.publish}", what, example=f"rlmem reproduce my_table.yaml --publish {args.publish}"
         )
     if args.time:
-        runner.time(planned, lambda line: print(line, flush=True))
+        runner.time(planned, show)
     if args.dry_run or args.time:
-        print(runner.dry_run(planned))
+        show(runner.dry_run(planned))
         return 0
     if args.show and (given := args.cells or args.seeds or args.rows):
         flag = next(f"--{name}" for name in ("cells", "seeds", "rows") if getattr(args, name) is given)
@@ -116,7 +118,7 @@ def _write_page(outcome: Any, file: Path | None) -> None:
     from rlmem.report import leaderboard
 
     for written in leaderboard.page(outcome, file):
-        print(f"wrote {written}")
+        show(f"wrote {written}")
 
 
 def _again(args: Arguments) -> str:

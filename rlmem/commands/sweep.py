@@ -5,6 +5,7 @@ from pathlib import Path
 from rlmem.commands.toolkit import Arguments, Parser, directory_of_status, integer_from, pool_options, refuse_changes
 from rlmem.config.messages import mistake, nearest, shell
 from rlmem.errors import UserError
+from rlmem.system.command import show
 
 SPECIFYING = ("dir", "dry_run", "maximize", "minimize", "sampler")
 """The flags that specify a new sweep, beside --pair."""
@@ -60,7 +61,7 @@ def run(args: Arguments) -> int:
     spec = specify(place, overrides, args.pair, direction, args.sampler or "tpe")
     folder = args.dir or default_folder(spec, place, whole=not overrides and not args.pair)
     if args.dry_run:
-        print(dry_run(spec, folder))
+        show(dry_run(spec, folder))
         return 0
     return sweep(spec, folder, options)
 
@@ -90,7 +91,7 @@ def _print_status(args: Arguments) -> None:
     if not holds_sweep(folder):
         raise mistake(str(folder), "holds no sweep", example="rlmem sweep status sweeps/mine")
     if args.json:
-        print(as_json(folder))
+        show(as_json(folder))
     elif args.watch:
         watch(folder)
     else:

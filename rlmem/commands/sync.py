@@ -1,10 +1,10 @@
 """`rlmem sync`: fill W&B from run directories."""
 
-import sys
 from pathlib import Path
 
 from rlmem.commands.toolkit import Arguments, Parser, integer_from, stdout_to_stderr
 from rlmem.errors import Fault, UserError
+from rlmem.system.command import show
 
 PARSER = Parser(
     "sync",
@@ -37,10 +37,10 @@ def run(args: Arguments) -> int:
                 raise
             problems += error.problems
         except Fault as error:
-            print(f"rlmem: failed: {error}", file=sys.stderr)
+            show(f"rlmem: failed: {error}", error=True)
             failed = True
         else:
-            print(done)
+            show(done)
     if problems:
         raise UserError(*problems)
     return int(failed)

@@ -35,7 +35,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--trust", action="store_true", help="run the code that another user's directory names")
 
     def add_step(self) -> None:
-        which = "the checkpoint of this step, or best: the agent of the best evaluation (the newest)"
+        which = "the checkpoint of this step, or best: the agent of the best evaluation (the newest); also as RUN@T"
         read = lambda text: text if text == "best" else integer_from(0)(text)  # noqa: E731
         self.add_argument("--step", type=read, metavar="T", help=which)
 

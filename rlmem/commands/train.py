@@ -1,9 +1,8 @@
 """`rlmem train`: one run, or with -m one per combination of values."""
 
-import sys
-
 from rlmem.commands.toolkit import Arguments, Parser
 from rlmem.errors import UserError
+from rlmem.system.command import show
 
 PARSER = Parser(
     "train",
@@ -27,7 +26,7 @@ def run(args: Arguments) -> int:
     from rlmem.run.train import plan, train
 
     if args.dry_run:
-        print(plan(config))
+        show(plan(config))
     else:
         train(config)
     return 0
@@ -41,9 +40,9 @@ def _multirun(args: Arguments) -> int:
     if (there := launched()) and there.size > 1:
         raise UserError("-m: torchrun starts the processes of one run; e.g. rlmem train -m seed=0,1 trainer.devices=2")
     if args.dry_run:
-        print("\n\n".join(plans(configs)))
+        show("\n\n".join(plans(configs)))
         return 0
     failed = launch(args.overrides)
     for job in failed:
-        print(f"rlmem: error: job failed: {job}", file=sys.stderr)
+        show(f"rlmem: error: job failed: {job}", error=True)
     return 1 if failed else 0

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from rlmem.commands.toolkit import Arguments, Parser
+from rlmem.system.command import show
 
 PARSER = Parser(
     "verify-results",
@@ -27,10 +28,10 @@ def run(args: Arguments) -> int:
     folder = args.folder or (Path("results") if Path("results").is_dir() else results_dir() or Path("results"))
     found = verify(folder, args.markdown, pictures=not args.no_pictures)
     for line in found.notes:
-        print(f"note     {line}")
+        show(f"note     {line}")
     for line in found.differs:
-        print(f"differs  {line}")
+        show(f"differs  {line}")
     counted = f"{found.items} items, {found.runs:,} runs: {found.numbers:,} numbers recomputed"
     drawn = f", {found.pictures} pictures drawn again" if found.pictures else ""
-    print(f"{counted}{drawn}; {len(found.differs) or 'nothing'} differs")
+    show(f"{counted}{drawn}; {len(found.differs) or 'nothing'} differs")
     return 1 if found.differs else 0

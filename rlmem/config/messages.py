@@ -4,6 +4,7 @@ import difflib
 import shlex
 import types
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from rlmem.errors import UserError, brief
@@ -29,8 +30,9 @@ def mistake(where: str, what: str, *, near: Names = (), accepted: Names = (), ex
 
 
 def shell(*words: object) -> str:
-    """Words of a command as they are typed in a shell: `'my run'`."""
-    return shlex.join(map(str, words))
+    """Words of a command as they are typed in a shell: `'my run'`. A path that looks like a flag is `./-run`."""
+    flaglike = lambda word: isinstance(word, Path) and str(word).startswith("-")  # noqa: E731
+    return shlex.join(f"./{word}" if flaglike(word) else str(word) for word in words)
 
 
 def nearest(word: object, names: Names) -> list[str]:

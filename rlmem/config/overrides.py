@@ -30,8 +30,8 @@ Tree = Mapping[str, Any]
 Options = Mapping[str, list[str]]
 """Group -> its options: files of the group's folders, but those that start with `_`."""
 
-GYMNASIUM_ID = r"([\w.-]+:)?(?:([\w.-]+)/)?([\w.-]+)-v\d+"
-"""An id such as CartPole-v1 or ALE/Pong-v5; groups 2 and 3 are the namespace and the name."""
+GYMNASIUM_ID = r"([\w.-]+:)?(?:[\w.-]+/)?[\w.-]+-v\d+"
+"""An id such as CartPole-v1 or ALE/Pong-v5."""
 
 MOST_JOBS = 10_000
 """The most jobs of one command: all are composed and checked, at a quarter of a second each, before one starts."""
@@ -144,10 +144,18 @@ def choice_problem(override: Override, options: Options) -> str | None:
     if not wrong:
         return None
     what = f"`{group}` has no option {to_text(wrong[0]) or 'without a name'}"
-    if group == "env" and (found := re.fullmatch(GYMNASIUM_ID, str(wrong[0]))):
-        near = f"env=atari env.game={found[3]}" if found[2] == "ALE" else f"env=gym env.id={wrong[0]}"
+    if group == "env" and re.fullmatch(GYMNASIUM_ID, str(wrong[0])):
+        near = option_for_id(str(wrong[0]))
         return sentence(line, what, near=[near], accepted=names, example=f"rlmem train {near}")
     return sentence(line, what, near=nearest(wrong[0], names), accepted=names, example=example)
+
+
+def option_for_id(id: str) -> str:
+    """The overrides that choose a Gymnasium environment by its id; the packages of some have an option of their own."""
+    name = id.rpartition(":")[2]
+    if name.startswith("ALE/"):
+        return f"env=atari env.game={name.removeprefix('ALE/').rpartition('-v')[0] or name}"
+    return f"env=minigrid env.id={name}" if name.startswith(("MiniGrid-", "BabyAI-")) else f"env=gym env.id={id}"
 
 
 def assign(tree: DictConfig, before: Tree, given: Sequence[Override], options: Options, problems: list[str]) -> Origins:
@@ -210,7 +218,8 @@ def _malformed(line: str) -> str:
     if not re.fullmatch(r"[~+]*\w+([./@]\w+)*", key):
         return sentence(line, f"cannot read the key {brief(repr(key))}", example=EXAMPLE)
     what = f"cannot read the value {brief(repr(value))}; check brackets, and put quotes around special characters"
-    return sentence(line, what, example="'env.params={k: 4}'")
+    readable = {"{": "{k: 4}", "[": "[1, 2]"}.get(value[:1]) or QuotedString(brief(value), Quote.double).with_quotes()
+    return sentence(line, what, example=shell(f"{key.lstrip('~+')}={readable}"))
 
 
 def _setting(key: str, tree: Tree) -> str:

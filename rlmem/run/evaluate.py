@@ -1,13 +1,13 @@
 """Evaluating the agent of a run again: other episodes, other levels, a video."""
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rlmem.acting.evaluate import Request
 from rlmem.acting.film import film_episode
+from rlmem.acting.workers import closing
 from rlmem.config.compose import apply
 from rlmem.config.messages import shell
 from rlmem.errors import UserError
@@ -52,9 +52,16 @@ def evaluate_run(
     trained = stored_config(run_dir, trust=trust)
     config = apply(trained, overrides)
     there = replace(trained, values=trained.values | {"device": config.settings.device})
-    parts, checkpoint = assemble_trained(there, run_dir, step)
     keys = [override.lstrip("+").partition("=")[0].split(".") for override in overrides]
     given = {key[1] for key in keys if key[0] == "env"}
+    try:
+        parts, checkpoint = assemble_trained(there, run_dir, step)
+    except UserError:
+        if not given:
+            raise
+        # Its own environment cannot be made here, as one whose id a script registered: the other's spaces must fit.
+        other = replace(there, values=there.values | {"env": config.values["env"]})
+        parts, checkpoint = assemble_trained(other, run_dir, step, " ".join(overrides))
     env = make_evaluation_env(config, min(episodes, EVAL_ENVS), given)
     require_same_spaces(config, parts.env, env, " ".join(overrides))
     if video and not parts.algo.acts:

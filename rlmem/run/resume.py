@@ -184,4 +184,5 @@ def warm_start(config: Config, parts: Parts) -> str | None:
         raise UserError(f"init_from={source}: {what}; {example}")
     if next(parts.agent.parameters()).device.type != "meta":  # else it is a dry run
         parts.agent.load_state_dict(state["agent"])
-    return f"weights of {run} at step {state['step']}; everything else begins anew"
+    bad = stored.not_finite(state)
+    return f"weights of {run} at step {state['step']}{f' ({bad})' if bad else ''}; everything else begins anew"

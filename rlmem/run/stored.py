@@ -1,11 +1,13 @@
 """What a run directory holds of a trained agent, its configuration and its weights, and what of it may be changed."""
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.nn import Module
 
 from rlmem.config.compose import Config, apply
@@ -13,7 +15,7 @@ from rlmem.config.foreign import foreign_problems, refuse
 from rlmem.config.messages import sentence, shell, to_text
 from rlmem.config.overrides import leaf_paths
 from rlmem.config.schema import SUPPLIED
-from rlmem.errors import UserError, first_line
+from rlmem.errors import UserError, brief, first_line, printable
 from rlmem.record import rundir
 from rlmem.record.checkpoint import BEST, Checkpoints, State, read, step_of
 from rlmem.record.trust import require_plain
@@ -130,16 +132,42 @@ def parse_source(text: str) -> tuple[Path, int | str | None]:
     if not at or Path(text).is_dir():
         return Path(text), None
     if which != "best" and not which.isdecimal():
-        raise UserError(f"{text}: expected RUN, RUN@step or RUN@best; e.g. {folder / (run or 'my_run')}@best")
+        example = shell(folder / f"{run or 'my_run'}@best")
+        raise UserError(f"{text}: expected RUN, RUN@step or RUN@best; e.g. {example}")
     return folder / run, int(which) if which.isdecimal() else which
 
 
-def load_agent(agent: Module, run_dir: Path, which: int | str | None = None) -> State:
-    """Load the weights of a checkpoint into an agent and return the checkpoint; see `agent_state`."""
+def checkpoint_of(run: Path | str, step: int | str | None) -> tuple[Path, int | str | None]:
+    """The directory of `RUN`, `RUN@step` or `RUN@best`, and its checkpoint, which `step` may name as well."""
+    path, which = parse_source(str(run))
+    if which is not None and step not in (None, which):
+        raise UserError(f"--step {step}: {run} names another checkpoint; expected one of the two; e.g. --step {which}")
+    return path, step if which is None else which
+
+
+def load_agent(agent: Module, run_dir: Path, which: int | str | None = None, changed: str = "") -> State:
+    """Load the weights of a checkpoint into an agent and return the checkpoint; see `agent_state`.
+
+    changed: overrides of its environment, which are to blame if the weights have other sizes
+    """
     state = agent_state(run_dir, which)
+    shapes = [{name: leaf.shape for name, leaf in leaves.items()} for leaves in (agent.state_dict(), state["agent"])]
+    if changed and shapes[0] != shapes[1]:
+        what = "has other observations or actions than those that the agent was trained with"
+        place = run_dir / "config.yaml"
+        raise UserError(f"{changed}: {what}; expected the same spaces; e.g. those of the environment in {place}")
     with fitting(run_dir):
         agent.load_state_dict(state["agent"])
+    if bad := not_finite(state):
+        warnings.warn(f"{run_dir}: at step {state['step']} {bad}; what its agent does means nothing", stacklevel=2)
     return state
+
+
+def not_finite(state: State) -> str | None:
+    """A phrase that names weights of a checkpoint with NaN or infinity; None if all are finite."""
+    weights = {name: x for name, x in state["agent"].items() if x.is_floating_point() or x.is_complex()}
+    bad = [name for name, x in weights.items() if not torch.isfinite(x).all()]
+    return f"{len(bad)} of {len(weights)} weights are not finite, such as {brief(printable(bad[0]))}" if bad else None
 
 
 @contextmanager

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
 
+from rlmem.system.command import show
 from rlmem.system.hardware import cache_folders, own_folder, processor_features
 
 SOURCES = Path(__file__).with_name("kernels")
@@ -221,13 +222,21 @@ def _library() -> ctypes.CDLL:
             path = own_folder(folder) / f"kernels-{key}.so"
             if not path.exists():
                 _compile(command, path)
+                if why:
+                    _say(f"the compiled kernels are kept in {folder}, since {why}")
             library = _load(path)
         except OSError as error:  # not writable, not executable, or half a file: the next folder may do
             why = why or error
             continue
         _keep_memory()
         return library
+    _say(f"the kernels cannot be kept, so every start is slow or goes without them: {why}")
     raise OSError(f"found no folder to keep the compiled kernels in ({why}); set RLMEM_CACHE to one")
+
+
+def _say(line: str) -> None:
+    example = "e.g. set RLMEM_CACHE to a folder that can be written"
+    show(f"rlmem: {line}; {example}", error=True)
 
 
 def _compile(command: list[str], path: Path) -> None:

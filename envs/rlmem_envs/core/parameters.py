@@ -77,7 +77,10 @@ def _is(value: Any, kind: type) -> bool:
 
 
 def unknown_parameter(name: str, cls: type) -> str:
-    """Why the constructor of a class does not take a parameter, and which it takes."""
+    """Why the constructor of a class does not take a parameter, and which it takes.
+
+    Some libraries, such as TorchRL, look for Python's words "unexpected keyword argument".
+    """
     accepted: list[str] = []
     for base in cls.__mro__:
         if "__init__" in vars(base):
@@ -88,7 +91,8 @@ def unknown_parameter(name: str, cls: type) -> str:
     own = [name for name in dict.fromkeys(accepted) if name not in INTERNAL]
     near = difflib.get_close_matches(name, own, 1)
     hint = f" (did you mean `{near[0]}`?)" if near else ""
-    return f"{cls.__name__} has no parameter `{name}`{hint}; it has: {', '.join(own)}"
+    what = f"{cls.__name__} has no parameter `{name}`{hint}; it has: {', '.join(own)}"
+    return f"{what} (unexpected keyword argument '{name}')"
 
 
 INTERNAL = (
