@@ -401,7 +401,7 @@ def judge_published(found: Numbers) -> Verdicts:
 
 
 STEPS: dict[str, tuple[str, ...]] = {"float32": (), "and tf32": ("precision=tf32",)}
-"""What an iteration is measured with, each on top of the ones before: overrides."""
+"""Overrides that an iteration is measured with. Each step adds its overrides to those before."""
 GAMES = {
     "gru, easy": ("memory=gru",),
     "ffm, medium": ("memory=ffm", "memory.hidden_size=128", "memory.trace_size=128", "env.level=medium"),
@@ -541,7 +541,7 @@ def profile_of(setting: Setting, game: str) -> Numbers:
 
 
 def on_device(setting: Setting, run: Callable[[], None]) -> Numbers:
-    """What the device did: kernels by their time, the gaps between them, and calls of the driver."""
+    """Kernels of the device by their time, the gaps between them, and calls of the driver."""
     there = setting.device.type == "cuda"
     activity = torch.profiler.ProfilerActivity
     with torch.profiler.profile(activities=[activity.CUDA if there else activity.CPU]) as profiler:

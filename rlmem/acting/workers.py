@@ -137,7 +137,7 @@ def _kill_workers(env: Any) -> None:
 
 @contextmanager
 def _at_most(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError after so many seconds, in the main thread; elsewhere there is no limit."""
+    """Raise TimeoutError after so many seconds. Only the main thread has this limit."""
 
     def stop(signum: int, frame: Any) -> NoReturn:
         raise TimeoutError

@@ -32,7 +32,7 @@ class Rule:
     most: float | None = None
 
     def applies(self, known: Mapping[str, Any]) -> bool:
-        """Whether a run has the key, and options and values as they must be."""
+        """True if a run has the key, and all options and values that `when` names."""
         fits = (known.get(path) in (value if isinstance(value, list) else [value]) for path, value in self.when.items())
         return known.get(self.key) is not None and all(fits)
 

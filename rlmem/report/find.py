@@ -107,7 +107,7 @@ def find(folders: Sequence[Path]) -> list[Section]:
 
 
 def _readable(make: Callable[[Path], T], paths: Iterable[Path], problems: list[str]) -> Iterator[T]:
-    """What `make` makes of every path; a line of `problems` for each that it cannot read."""
+    """The results of `make` for the paths that can be read. Each other path adds a line to `problems`."""
     for path in paths:
         try:
             with reading(path):
