@@ -171,6 +171,9 @@ def interrupt(result: Any) -> Any:
     return result
 
 
+UNMADE = {"cannot be made": Fault(throw(ValueError("no such house")), "a worker process ended while it made", "make")}
+"""What may happen before an environment exists."""
+
 INTERRUPTED = {"is interrupted": Fault(interrupt, "")}
 """Ctrl-C in a terminal, which all processes get."""
 
@@ -193,11 +196,12 @@ class Faulty(gym.Env):
     made = count()
 
     def __init__(self, fault: str, index: int | None = None):
-        self.fault = (FAULTS | HEALTHY | WORKER_FAULTS | INTERRUPTED)[fault]
+        self.fault = (FAULTS | HEALTHY | WORKER_FAULTS | UNMADE | INTERRUPTED)[fault]
         self.index = next(Faulty.made) if index is None else index
         self.everywhere = fault in HEALTHY
         self.observation_space, self.action_space = DISCRETE if self.fault.discrete else BOX, spaces.Discrete(2)
         self.taken = self.episode = self.at = 0
+        self._shown(None, "make", True)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
@@ -209,7 +213,7 @@ class Faulty(gym.Env):
         self.taken, self.at = self.taken + 1, self.at + 1
         return self._shown((self._obs(), float(action), self.at >= LENGTH, False, {}), "step", self.taken >= WHEN)
 
-    def _shown(self, result: tuple[Any, ...], at: str, late: bool) -> Any:
+    def _shown(self, result: Any, at: str, late: bool) -> Any:
         now = at == self.fault.at and (self.everywhere or (late and self.index == WHERE and not Faulty.cured))
         return self.fault.do(result) if now else result
 

@@ -161,6 +161,11 @@ def test_a_run_with_a_dead_worker_ends_with_one_line(in_tmp, algorithm, name):
     assert where(str(failed.value)) and "; continue with    rlmem resume run" in str(failed.value)
 
 
+def test_a_worker_process_that_cannot_make_its_environment_gives_one_line(in_tmp):
+    with pytest.raises(UserError, match=faulty_envs.UNMADE["cannot be made"].said):
+        train(load([*choices("ppo", "cannot be made", "in_processes"), f"env.num_envs={WHERE + 1}"]))
+
+
 def test_ctrl_c_in_a_terminal_saves_a_run_whose_environments_are_processes(in_tmp):
     words = [*choices("ppo", "is interrupted", "in_processes"), "total_steps=1000000", "env.num_envs=4"]
     paths = [Path(faulty_envs.__file__).parent, *map(Path, sys.path)]

@@ -269,18 +269,24 @@ def test_another_machine_is_given_minutes_and_what_it_says_later_does_not_count(
     assert [(job.state, job.result) for job in made.jobs()] == [("done", 2.0)]
 
 
-def test_a_machine_whose_clock_is_ahead_is_given_the_same_minutes(tmp_path, monkeypatch):
+@pytest.mark.parametrize("ahead", [10 * STALE, -STALE / 2], ids=["ahead", "slightly behind"])
+def test_a_machine_with_another_clock_is_given_the_same_minutes(tmp_path, monkeypatch, ahead):
     made, me, other = manifest(tmp_path, 1), Owner.me(), Owner("elsewhere", 1, "then")
     claimed(made, other)
-    now, ahead = time.time(), 10 * STALE
-    for seconds in (STALE / 2, STALE, 3 * STALE / 2):  # it lives
-        made.connection.execute("UPDATE jobs SET heartbeat = ?", [now + ahead + seconds])
-        monkeypatch.setattr("rlmem.sweep.manifest.time.time", lambda seconds=seconds: now + seconds)
-        assert claimed(made, me) is None
-    monkeypatch.setattr("rlmem.sweep.manifest.time.time", lambda: now + 5 * STALE / 2 - 1)
-    assert claimed(made, me) is None
-    monkeypatch.setattr("rlmem.sweep.manifest.time.time", lambda: now + 5 * STALE / 2 + 1)
-    assert claimed(made, me).attempts == 2
+    now = time.time()
+
+    def attempt(after: float):
+        monkeypatch.setattr("rlmem.sweep.manifest.time.time", lambda: now + after)
+        monkeypatch.setattr("rlmem.sweep.manifest.time.monotonic", lambda: after)
+        return claimed(made, me)
+
+    for after in (STALE / 2, STALE, 3 * STALE / 2):  # it lives
+        made.connection.execute("UPDATE jobs SET heartbeat = ?", [now + ahead + after])
+        assert attempt(after) is None
+    assert made.jobs()[0].heartbeat == now + ahead + 3 * STALE / 2, "others with right clocks read it, too"
+    last = 3 * STALE / 2 + min(ahead, 0)
+    assert attempt(last + STALE - 1) is None
+    assert attempt(last + STALE + 1).attempts == 2
 
 
 def test_a_failed_job_is_tried_again_after_the_others_so_many_times(tmp_path):

@@ -243,6 +243,9 @@ def _make(
                 made = _build_node(where, "env", node)
         except ImportError as error:  # names the package that is missing
             raise UserError(f"{where}: {error}") from error
+        except (EOFError, ConnectionError) as error:  # AsyncVectorEnv asks a worker that is gone
+            what = "a worker process ended while it made its environment, and printed the reason above"
+            raise UserError(f"{where}: {what}; see `rlmem config env={name}`") from error
         except gym.error.UnregisteredEnv as error:
             option = option_for_id(str(node.get("id")))
             example = f"env.id=CartPole-v1, or env.id=my_module:{node.get('id')} where my_module registers it"

@@ -114,10 +114,14 @@ class Job:
     @property
     def abandoned(self) -> bool:
         """Whether it counts as running although the process that ran it is gone."""
+        return self.is_lost(time.time() - (self.heartbeat or 0))
+
+    def is_lost(self, silence: float) -> bool:
+        """Whether it counts as running although its process, silent for `silence` seconds, is gone."""
         if self.state != "running":
             return False
         alive = Owner(str(self.host), self.pid or 0, str(self.start)).alive()
-        return time.time() - (self.heartbeat or 0) > STALE if alive is None else not alive
+        return silence > STALE if alive is None else not alive
 
     @property
     def free(self) -> bool:

@@ -37,6 +37,7 @@ class Manifest:
 
     def __init__(self, folder: Path):
         self.folder, self.path = folder, folder / FILE
+        self.heartbeats: dict[int, tuple[float | None, float]] = {}  # by job: the last one, and when it was first seen
         _require_harmless(folder)
         try:
             # SQLite's usual journal: the newer one, WAL, needs memory that machines do not share.
@@ -144,12 +145,11 @@ class Manifest:
         busy: whether a process still trains in the run directory of this name, whatever the manifest says
         only: the configuration hashes of the jobs that may be taken; None: all
         """
-        self._end_future()
-        if not any(job.free for job in self.left(only)):
+        if not any(list(map(self._is_free, self.left(only)))):  # each is looked at, for its heartbeat
             return None
         with self._transaction():
             for job in self.left(only):
-                if job.free and not busy(job.name):
+                if self._is_free(job) and not busy(job.name):
                     now = time.time()
                     begun = {"state": "running", "started": now, "heartbeat": now, "ended": None, "exit_code": None}
                     values = {"attempts": job.attempts + 1, **begun, **asdict(owner)}
@@ -157,14 +157,18 @@ class Manifest:
                     return replace(job, **values)
         return None
 
-    def _end_future(self) -> None:
-        """Replace heartbeats that lie in the future, of machines whose clock is ahead, by the present time.
+    def _is_free(self, job: Job) -> bool:
+        """Whether any process may claim a job.
 
-        A living owner writes its next one soon. That of a dead owner becomes old, as any other.
+        The clock of its owner may be ahead, so that its last heartbeat lies in the future. Therefore the time since
+        this process first saw that heartbeat counts, too.
         """
-        now = time.time()
-        if any((job.heartbeat or 0) > now for job in self.left()):
-            self._update({"heartbeat": now}, "state = 'running' AND heartbeat > ?", now)
+        now = time.monotonic()
+        heartbeat, since = self.heartbeats.get(job.number, (None, now))
+        if heartbeat != job.heartbeat:
+            since = now
+        self.heartbeats[job.number] = job.heartbeat, since
+        return job.free or job.is_lost(now - since)
 
     def beat(self, owner: Owner) -> list[Job]:
         """Record a heartbeat of `owner`; returns the jobs that it has."""
