@@ -142,6 +142,9 @@ def test_a_mistake_is_one_clear_line(in_tmp):
         rlmem.load("run@bst")
     with pytest.raises(UserError, match="nowhere"):
         rlmem.Run("nowhere")
+    with pytest.raises(UserError, match="continues from its newest checkpoint only"):
+        rlmem.Run(f"run@{agent.step}").resume()
+    assert rlmem.Run("run@1").which == 1 and rlmem.Run(f"run@{agent.step}").agent().step == agent.step
 
 
 def test_training_in_python_is_training_on_the_command_line(in_tmp, capsys):

@@ -248,6 +248,15 @@ def test_letters_that_control_a_terminal_are_escaped_in_what_plot_says(tmp_path,
     assert r"\x1b]0;x\x07" in said and "\x1b" not in said
 
 
+@pytest.mark.parametrize("command", ["plot", "report"])
+def test_a_run_may_be_named_with_a_checkpoint_and_is_shown_whole(tmp_path, command):
+    made(tmp_path / "run", "memory=gru", GOOD)
+    files = [tmp_path / name for name in ("a.svg", "b.svg")]
+    for file, checkpoint in zip(files, ("", "@best"), strict=True):
+        assert main([command, f"{tmp_path / 'run'}{checkpoint}", "--out", str(file)]) == 0
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
 def test_the_users_matplotlibrc_changes_no_figure(tmp_path):
     import matplotlib
 

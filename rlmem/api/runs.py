@@ -27,14 +27,15 @@ from rlmem.run.evaluate import evaluate_run
 class Run:
     """A run directory.
 
-    path: the directory, from here on as an absolute path
+    path: the directory, with `@best` or `@STEP` for another checkpoint than the newest; from here on the absolute path
+        of the directory, and `which` the checkpoint
     trust: accept a configuration that another user wrote or edited, which may call any code
 
     Raises UserError if the directory holds no run.
     """
 
     def __init__(self, path: str | Path, trust: bool = False):
-        self.path, self.trust = absolute(path), trust
+        (self.path, self.which), self.trust = stored.parse_source(str(absolute(path))), trust
         rundir.read(self.path)
 
     def __repr__(self) -> str:
@@ -52,12 +53,12 @@ class Run:
     def agent(self, which: int | str | None = None, device: str = "cpu", seed: int = 0) -> TrainedAgent:
         """The agent of a checkpoint.
 
-        which: environment steps of the checkpoint, or "best" for that of the best evaluation; None: the newest
+        which: environment steps of the checkpoint, or "best" for that of the best evaluation; None: that of `path`
         device: cpu, cuda or auto
         seed: of the draws where it samples its actions
         """
         config = stored.stored_config(self.path, [f"device={device}"], self.trust)
-        parts, checkpoint = assemble_trained(config, self.path, which)
+        parts, checkpoint = assemble_trained(config, self.path, self._checkpoint(which))
         space, actions = parts.env.single_observation_space, parts.env.single_action_space
         parts.env.close()
         if not parts.algo.acts:
@@ -110,6 +111,7 @@ class Run:
         given = {"device": device, "evaluation.max_steps": max_steps}
         changes = {key: value for key, value in given.items() if value is not None}
         changes |= {f"env.{key}": value for key, value in env.items()}
+        which = self._checkpoint(which)
         return evaluate_run(self.path, episodes, seed, as_typed(changes), which, video, self.trust, _silent)
 
     def export(
@@ -170,8 +172,12 @@ class Run:
         values: keys that a resumed run may change, such as total_steps=2_000_000
         """
         lines = [*overrides, *as_typed(values)]
-        _train(lambda console: course.resume(self.path, lines, self.trust, console, callbacks), verbose)
+        run = self.path if self.which is None else f"{self.path}@{self.which}"
+        _train(lambda console: course.resume(run, lines, self.trust, console, callbacks), verbose)
         return self
+
+    def _checkpoint(self, which: int | str | None) -> int | str | None:
+        return self.which if which is None else which
 
     def _rows(self, name: str) -> list[dict[str, Any]]:
         path = self.path / f"{name}.jsonl"
@@ -192,8 +198,7 @@ def load(source: str | Path, device: str = "cpu", seed: int = 0, trust: bool = F
 
     Raises UserError if there is no such run or checkpoint.
     """
-    path, which = stored.parse_source(str(absolute(source)))
-    return Run(path, trust).agent(which, device, seed)
+    return Run(source, trust).agent(None, device, seed)
 
 
 def train(*overrides: str, verbose: bool = False, callbacks: Sequence[Callback] = (), **values: Any) -> Run:

@@ -1,8 +1,6 @@
 """`rlmem plot`: learning curves as a figure."""
 
-from pathlib import Path
-
-from rlmem.commands.toolkit import Arguments, Parser, integer_from, out_file
+from rlmem.commands.toolkit import Arguments, Parser, folder, integer_from, out_file
 from rlmem.system.command import show
 
 PARSER = Parser(
@@ -13,7 +11,7 @@ PARSER = Parser(
     "results/memoroids --out figure.svg --columns repeat_first",
 )
 kinds = "reproductions, published results, sweeps, runs, or folders that hold some"
-PARSER.add_argument("folders", nargs="+", type=Path, metavar="DIR", help=kinds)
+PARSER.add_argument("folders", nargs="+", type=folder, metavar="DIR", help=kinds)
 PARSER.add_argument("--out", type=out_file, required=True, metavar="FILE", help="FILE.png, .pdf or .svg")
 PARSER.add_argument("--metric", metavar="KEY", help="a name of metrics.jsonl (what the table shows)")
 smooth = "every point is the mean of the last N points of its run (1)"

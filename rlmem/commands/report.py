@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rlmem.commands.toolkit import Arguments, Parser, out_file
+from rlmem.commands.toolkit import Arguments, Parser, folder, out_file
 from rlmem.errors import writing
 from rlmem.system.command import show
 
@@ -17,7 +17,7 @@ PARSER = Parser(
     "results --data results.csv.gz      all of its numbers as one file",
     "results --latex paper              its tables as LaTeX, and its figures as PDF",
 )
-PARSER.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="such directories, or folders of them")
+PARSER.add_argument("folders", nargs="+", type=folder, metavar="DIR", help="such directories, or folders of them")
 PARSER.add_argument("--out", type=out_file, metavar="FILE", help="the file to write (report.html)")
 PARSER.add_argument("--title", default="What was run", help="title of the page (What was run)")
 instead = "write published results as Markdown instead, with pictures of curves and checksums beside them"

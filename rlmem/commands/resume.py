@@ -1,7 +1,6 @@
 """`rlmem resume`: continue a run."""
 
 from rlmem.commands.toolkit import Arguments, Parser
-from rlmem.config.messages import mistake, shell
 
 PARSER = Parser(
     "resume",
@@ -16,11 +15,6 @@ PARSER.add_overrides(
 
 
 def run(args: Arguments) -> None:
-    from rlmem.run.stored import checkpoint_of
     from rlmem.run.train import resume
 
-    run_dir, step = checkpoint_of(args.run, None)
-    if step is not None:
-        example = f"rlmem train init_from={shell(args.run)} run_dir={shell(run_dir)}-2"
-        raise mistake(str(args.run), "a run continues from its newest checkpoint only", example=example)
-    resume(run_dir, args.overrides, args.trust)
+    resume(args.run, args.overrides, args.trust)

@@ -1,8 +1,6 @@
 """`rlmem sync`: fill W&B from run directories."""
 
-from pathlib import Path
-
-from rlmem.commands.toolkit import Arguments, Parser, integer_from, stdout_to_stderr
+from rlmem.commands.toolkit import Arguments, Parser, folder, integer_from, stdout_to_stderr
 from rlmem.errors import Fault, UserError
 from rlmem.system.command import show
 
@@ -13,7 +11,7 @@ PARSER = Parser(
     "runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0",
     "RUN RUN --project memory --tags ffm,easy",
 )
-PARSER.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directories")
+PARSER.add_argument("runs", nargs="+", type=folder, metavar="RUN", help="run directories")
 PARSER.add_argument("--project", metavar="P", help="project (that of the run's logger=wandb, or rlmem)")
 PARSER.add_argument("--entity", metavar="E", help="entity (the logger's, or your default)")
 PARSER.add_argument("--group", metavar="G", help="group (the logger's)")

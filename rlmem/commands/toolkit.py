@@ -89,6 +89,15 @@ def out_file(text: str) -> Path:
     return path
 
 
+def folder(text: str) -> Path:
+    """A path. For RUN@step and RUN@best it is that of the run, whose rows all checkpoints share."""
+    if os.path.lexists(text):
+        return Path(text)
+    from rlmem.run.stored import parse_source
+
+    return parse_source(text)[0]
+
+
 def device_list(text: str) -> tuple[str, ...]:
     devices = tuple(text.split(","))
     if "" in devices:

@@ -5,7 +5,6 @@ import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,11 +36,8 @@ class Item(Section):
     """An experiment at a budget with what was run of it; `file` holds published results, None for a reproduction."""
 
     outcome: Outcome
+    verdict: Verdict
     file: Path | None
-
-    @cached_property
-    def verdict(self) -> Verdict:
-        return judge(self.outcome)
 
     @property
     def explained(self) -> str | None:
@@ -225,9 +221,8 @@ def _item(outcome: Outcome, file: Path | None = None) -> Item:
     differs = rows_differ(outcome.ours) if experiment.is_trained else ""
     shown = outcome.ours, outcome.curves, axes, asked, command
     ranges = {cell.column: of_overrides(f"last {key}", cell.overrides) for cell in reversed(planned)} if key else {}
-    item = Item(name, label, key, *shown, differs=differs, ranges=ranges, outcome=outcome, file=file)
-    assert item.verdict  # what cannot be judged cannot be shown
-    return item
+    verdict = judge(outcome)
+    return Item(name, label, key, *shown, differs=differs, ranges=ranges, outcome=outcome, verdict=verdict, file=file)
 
 
 def _experiment(name: str, kept: Path) -> Experiment:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from rlmem.acting.workers import closing
 from rlmem.config.compose import Config
-from rlmem.config.messages import shell
+from rlmem.config.messages import mistake, shell
 from rlmem.loops.base import Loop
 from rlmem.loops.callbacks import Callback
 from rlmem.parallel import joined, launched, wait_for_first
@@ -21,7 +21,7 @@ from rlmem.run.assemble import assemble, choose_device, learning_threads
 from rlmem.run.build import make_callbacks
 from rlmem.run.make_loop import SILENT, conclusion, make_loop, recorded
 from rlmem.run.resume import Fresh, Start, begin, open_run, warm_start
-from rlmem.run.stored import fitting, require_alone, require_resumable, stored_config
+from rlmem.run.stored import fitting, parse_source, require_alone, require_resumable, stored_config
 from rlmem.run.summary import announcements, summary
 from rlmem.system.failures import as_faults
 from rlmem.system.signals import stopping_politely
@@ -88,17 +88,21 @@ def train(
 
 
 def resume(
-    run_dir: Path,
+    run: Path | str,
     overrides: Sequence[str],
     trust: bool = False,
     console: Console | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Finished:
-    """Continue the run in `run_dir` from its newest intact checkpoint, exactly where it was.
+    """Continue the run in the directory `run` from its newest intact checkpoint, exactly where it was.
 
-    Raises UserError for `overrides` of keys that are not RESUMABLE, if another process is training the run, if every
-    checkpoint is damaged, or if `stored_config` refuses the configuration.
+    Raises UserError for RUN@best, for `overrides` of keys that are not RESUMABLE, if another process is training the
+    run, if every checkpoint is damaged, or if `stored_config` refuses the configuration.
     """
+    run_dir, checkpoint = parse_source(str(run))
+    if checkpoint is not None:
+        example = f"rlmem train init_from={shell(run)} run_dir={shell(run_dir)}-2"
+        raise mistake(str(run), "a run continues from its newest checkpoint only", example=example)
     require_resumable(overrides, f"rlmem resume {shell(run_dir)} total_steps=2000000")
     require_alone(run_dir)
     return train(stored_config(run_dir, overrides, trust), run_dir, console, callbacks)
