@@ -16,10 +16,10 @@ from rlmem.reproduction.outcome import Curve, Outcome, Record
 from rlmem.reproduction.verdict import misprinted
 
 INTERVALS = (
-    "Intervals of means, in tables and as bands of curves, are t intervals over seeds, Welch's where numbers are "
-    "compared, at 95 % where nothing else is said; they end where no value is possible. Those of rankings, which are "
-    "of no means, are percentile bootstraps, too narrow from few seeds. All speak of other seeds on these tasks, not "
-    "of other tasks. One seed has none."
+    "Intervals of means, in tables and as bands of curves, are t intervals over seeds; comparisons use Welch's. "
+    "Their level is 95 % if no other is given, and they end at the least and the greatest possible value. "
+    "Rankings have percentile bootstrap intervals, which are too narrow for few seeds. An interval is about other "
+    "seeds on the same tasks, not about other tasks. One seed has no interval."
 )
 KEYS = {GREEDY: "greedy evaluation return", TRAINING: "training return"}
 """Key of a curve -> its description."""
