@@ -99,9 +99,10 @@ def resume(
     Raises UserError for `overrides` of keys that are not RESUMABLE, if another process is training the run, if every
     checkpoint is damaged, or if `stored_config` refuses the configuration.
     """
-    require_resumable(overrides, f"rlmem resume {shell(run_dir)} total_steps=2000000")
+    command = f"rlmem resume {shell(run_dir)}"
+    require_resumable(overrides, f"{command} total_steps=2000000")
     require_alone(run_dir)
-    return train(stored_config(run_dir, overrides, trust), run_dir, console, callbacks)
+    return train(stored_config(run_dir, overrides, trust, command), run_dir, console, callbacks)
 
 
 def plan(config: Config) -> str:
