@@ -1,14 +1,15 @@
-"""`rlmem bench growth`: rates and memory while environments, rollouts and rows grow."""
+"""Rates and memory while environments, rollouts and rows grow."""
 
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlmem.bench.loop import training_loop
-from rlmem.bench.memory import MemoryBench, Rows
+from benchmarks.memory import MemoryBench
+from rlmem.bench.figure3 import Rows
 from rlmem.bench.skeleton import Bench, Numbers, Table, check_names, progress, quotient
 from rlmem.bench.timing import CPU, Run, Times, peak_bytes
+from rlmem.bench.train import training_loop
 from rlmem.config.catalog import catalog
 from rlmem.errors import UserError, one_line
 
