@@ -53,7 +53,7 @@ class Stopwatch:
     device: where the functions compute
     """
 
-    clock: ClassVar[Callable[[], float]] = staticmethod(perf_counter)
+    clock: ClassVar[Any] = staticmethod(perf_counter)
     """The seconds of the clock on the wall, or of the processor."""
 
     rounds: int = 5
