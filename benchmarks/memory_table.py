@@ -26,12 +26,9 @@ def main() -> None:
     parser.add_argument("document", type=Path, help=f"has {BEGIN} and {END}; what is between them is replaced")
     args = parser.parse_args()
     try:
-        result = json.loads(args.json.read_text(encoding="utf-8"))
-        text = args.document.read_text(encoding="utf-8")
-        if "lengths" not in result.get("setting", {}):
-            parser.error(f"{args.json}: not the numbers of `run.py memory`")
-        if LENGTH not in result["setting"]["lengths"]:
-            parser.error(f"measured lengths {result['setting']['lengths']}; the table needs {LENGTH}")
+        result, text = json.loads(args.json.read_text(encoding="utf-8")), args.document.read_text(encoding="utf-8")
+        if LENGTH not in result.get("setting", {}).get("lengths", ()):
+            parser.error(f"{args.json}: not the numbers of `run.py memory` at the length {LENGTH}")
     except (ValueError, OSError) as error:
         parser.error(str(error))
     before, begin, rest = text.partition(BEGIN)

@@ -160,11 +160,9 @@ def test_the_papers_models_are_options_of_ours():
 def test_bench_growth_measures_every_size(in_tmp, capsys):
     pytest.importorskip("matplotlib")
     tiny = {name: value for name, value in TINY.items() if name != "device"}
-    result = GrowthBench.run(models=["ffm"], envs=(16, 32), slots=(16,), lengths=(200,), **tiny)
-    found = {(case["what"], case["rows"], case["slots"]): case for case in result["cases"]}
-    assert set(found) == {("training", 16, 16), ("training", 32, 16), ("unroll", 1, 200)}
-    assert all(case["slots_per_second"] > 0 and not case["note"] for case in found.values())
-    assert found["unroll", 1, 200]["bytes_per_slot"] > 4 * 256  # its output, at least
+    result = GrowthBench.run(models=["ffm"], envs=(16, 32), slots=(16,), **tiny)
+    assert [(case["rows"], case["slots"]) for case in result["cases"]] == [(16, 16), (32, 16)]
+    assert all(case["slots_per_second"] > 0 and not case["note"] for case in result["cases"])
     assert "bytes a slot" in capsys.readouterr().out
     assert json.loads((in_tmp / "bench-growth.json").read_text()) == json.loads(json.dumps(result))
 
@@ -306,7 +304,7 @@ def test_a_mistake_of_the_table_of_the_documents_is_one_line(in_tmp, capsys, mon
         ("no.json", "document.md"): "no.json",
         ("scan.json", "document.md"): "scan.json: not the numbers of `run.py memory`",
         ("whole.json", "scan.json"): "scan.json: has no <!-- measured:begin -->",
-        ("memory.json", "document.md"): "the table needs 1024",
+        ("memory.json", "document.md"): "at the length 1024",
     }
     for arguments, fact in mistakes.items():
         monkeypatch.setattr(sys, "argv", [str(script), *arguments])

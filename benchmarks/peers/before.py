@@ -20,9 +20,8 @@ from time import process_time
 from types import ModuleType
 from typing import Any
 
-from rich.console import Console
-
 from rlmem.bench.skeleton import Bench, Numbers, Table, check_names
+from rlmem.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 OURS = ("rlmem", "rlmem_envs")
@@ -48,7 +47,7 @@ CASES: dict[str, list[str]] = {
 class BeforeBench(Bench):
     """An iteration of training of both commits in each round.
 
-    commit: the earlier one
+    commit: the earlier one, of rlmem 0.2.0 or later
     cases: names of CASES
     now: options of this commit's runs alone
     """
@@ -57,7 +56,7 @@ class BeforeBench(Bench):
     refused = frozenset({"device", "threads", "budget"})
     rounds: int = 7
     threads: int | None = 1
-    commit: str = "82eb24e"
+    commit: str = "72d28dda"
     cases: Sequence[str] = tuple(CASES)
     now: Sequence[str] = ()
 
@@ -67,7 +66,11 @@ class BeforeBench(Bench):
         git, result["cases"] = ["git", "-C", str(ROOT)], {}
         with tempfile.TemporaryDirectory() as folder:
             tree = Path(folder, "tree")
-            subprocess.run([*git, "worktree", "add", "--quiet", "--detach", tree, self.commit], check=True)
+            added = subprocess.run(
+                [*git, "worktree", "add", "--detach", tree, self.commit], capture_output=True, text=True
+            )
+            if added.returncode:
+                raise UserError(f"--commit {self.commit}: {added.stderr.strip()}; e.g. --commit HEAD~1")
             try:
                 before, now = Version(tree), Version(ROOT)
                 for name in self.cases:
@@ -110,24 +113,16 @@ class Version:
             self.modules = {name: sys.modules.pop(name) for name in mine}
             sys.modules.update(outside)
 
-    def get(self, module: str) -> Any:
-        """A module of this version; commits before 0.2 have some outside the folders where they are now."""
-        there = Path(self.root, "rlmem", *module.split(".")).with_suffix(".py").exists()
-        found = import_module(f"rlmem.{module if there else module.rpartition('.')[2]}")
-        if not str(found.__file__).startswith(str(self.root)):
-            raise RuntimeError(f"{module} was loaded from {found.__file__}, not from {self.root}")
-        return found
-
     def iteration(self, overrides: list[str], folder: Path) -> Callable[[], dict[str, float]]:
         """A function that runs an iteration of a training loop, and returns seconds per step: all, by the processor's
         clock, and those of acting and learning.
         """
         with self.loaded():
-            config = self.get("config.compose").load(["device=cpu", "total_steps=1000000000", *overrides])
-            quiet = self.get("record.progress").Progress(10**9, folder / "log.txt", console=Console(quiet=True))
-            recorder = self.get("record.recorder").Recorder(folder, quiet.say)
-            parts = self.get("run.assemble").assemble(config)
-            loop = self.get("run.make_loop").make_loop(config, parts, folder, recorder, quiet)
+            has_train = "def training_loop" in Path(self.root, "rlmem/bench/train.py").read_text()
+            module = import_module(f"rlmem.bench.{'train' if has_train else 'loop'}")
+            if not str(module.__file__).startswith(str(self.root)):
+                raise RuntimeError(f"{module.__file__} was loaded, which is not in {self.root}")
+            loop = module.training_loop(["device=cpu", "total_steps=1000000000", *overrides], folder)
 
         def clock() -> dict[str, float]:
             spent = {part: share * max(loop.elapsed, 1e-9) for part, share in loop.shares().items()}
