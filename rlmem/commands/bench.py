@@ -5,6 +5,7 @@ from importlib import import_module
 from pathlib import Path
 
 from rlmem.commands.toolkit import Parser, integer_from
+from rlmem.errors import UserError
 
 IN_A_CLONE = ("solve", "growth", "update", "memory", "returns", "env")
 """Benchmarks that are scripts of the repository and not part of the package."""
@@ -12,8 +13,7 @@ IN_A_CLONE = ("solve", "growth", "update", "memory", "returns", "env")
 
 def benchmark(text: str) -> str:
     if text in IN_A_CLONE:
-        example = f"python benchmarks/run.py {text}"
-        raise argparse.ArgumentTypeError(f"{text} is measured in a clone of rlmem; e.g. {example}")
+        raise UserError(f"bench {text}: is measured in a clone of rlmem; e.g. python benchmarks/run.py {text}")
     return text
 
 
