@@ -95,7 +95,7 @@ def test_what_cannot_be_installed_is_one_line(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_rlmem_takes_turns_with_itself(tmp_path, capsys):
+def test_rlmem_takes_turns_with_itself(in_tmp, tmp_path, capsys):
     file = tmp_path / "found.json"
     assert run.main(["apart", "--dry", "--rounds", "1", "--memories", "gru", "--json", str(file)]) == 0
     found = json.loads(file.read_text())
