@@ -1,6 +1,7 @@
 """The benchmarks measure what they say, in turns, and never lose a contestant; nothing here about absolute times."""
 
 import json
+import re
 import runpy
 import sys
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers import ROOT
 
 from benchmarks import run, solve, update
 from benchmarks.env import EnvBench
@@ -293,12 +295,23 @@ def test_every_benchmark_of_a_clone_is_a_class_whose_fields_are_options(monkeypa
     assert "fmf: no such memory; did you mean `ffm`?" in capsys.readouterr().err
 
 
+def test_the_benchmarks_of_documents_accept_their_options():
+    documents = [ROOT / "README.md", ROOT / "benchmarks/README.md", *ROOT.glob("docs/*.md")]
+    texts = [path.read_text() for path in (*documents, *ROOT.glob("experiments/*/*.yaml"))]
+    commands = [line for text in texts for line in re.findall(r"python benchmarks/run\.py ([a-z][^`#]*)", text)]
+    assert len(commands) > 20
+    for command in commands:
+        name, *arguments = re.sub(r"\bN\b", "1", command).split()
+        run.options(run.benchmark(name)).parse_args(arguments)
+    assert {name for text in texts for name in re.findall(r"rlmem bench (\w+)", text)} == {"train", "scan"}
+
+
 def test_a_mistake_of_the_table_of_the_documents_is_one_line(in_tmp, capsys, monkeypatch):
     (in_tmp / "scan.json").write_text('{"scans": []}')
     (in_tmp / "memory.json").write_text('{"setting": {"lengths": [128]}, "machine": {}}')
     (in_tmp / "whole.json").write_text('{"setting": {"lengths": [1024]}, "machine": {}}')
     (in_tmp / "document.md").write_text("<!-- measured:begin -->\n<!-- measured:end -->\n")
-    script = Path(__file__).parent.parent / "benchmarks" / "memory_table.py"
+    script = ROOT / "benchmarks" / "memory_table.py"
     mistakes = {
         (): "arguments are required: json, document",
         ("no.json", "document.md"): "no.json",
