@@ -1,8 +1,6 @@
 """How soon a trained agent acts: what a program that uses one waits for.
 
-    python benchmarks/latency.py --json benchmarks/latency.json
-
-Measures, for PPO with `memory=gru` of 256 units on `repeat_previous`, on one thread:
+Measured are, for PPO with `memory=gru` of 256 units on `repeat_previous`, on one thread:
 
 - load: `import rlmem`, `rlmem.load` and the first action in a fresh interpreter, in seconds;
 - act: `agent.act` for one environment, in milliseconds;
@@ -13,23 +11,21 @@ The last three take turns in one process; the ratios to `step` are what to read.
 acts as slowly as what was trained for long.
 """
 
-import argparse
-import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 
 import numpy as np
 import onnxruntime
-import torch
 
 import rlmem
 from rlmem.acting.collector import Collector
-from rlmem.bench.skeleton import machine
-from rlmem.bench.timing import CPU, Run, Stopwatch, using_threads
+from rlmem.bench.skeleton import Bench, Numbers, Table
+from rlmem.bench.timing import CPU, Run
 
 GOALS = {"load": 3.0, "act": 0.5, "onnx": 0.15}
 """Seconds, and milliseconds."""
@@ -43,6 +39,38 @@ agent = rlmem.load({run!r})
 agent.act(0, agent.initial_state())
 print(perf_counter() - began)
 """
+
+
+@dataclass
+class LatencyBench(Bench):
+    """Seconds until the first action, and milliseconds of an action, of the exported file and of an evaluation."""
+
+    name = "latency"
+    refused = frozenset({"device", "threads"})
+    rounds: int = 9
+    budget: float = 60.0
+    threads: int | None = 1
+
+    def measure(self, result: Numbers) -> Iterator[None]:
+        with tempfile.TemporaryDirectory() as folder:
+            run_dir, file = Path(folder) / "gru", Path(folder) / "agent.onnx"
+            small = ["memory=gru", "memory.hidden_size=256", "env=repeat_previous", "total_steps=2000"]
+            run = rlmem.train(*small, "env.num_envs=16", run_dir=str(run_dir))
+            agent = run.agent()
+            run.export(out=str(file))
+            result["load_seconds"] = median(first_action(run_dir) for _ in range(self.rounds))
+            times = self.turns({"act": acting(agent), "onnx": onnx(file), "step": stepping(agent)})
+        result["failed"] = {name: time.note for name, time in times.items() if time.median is None}
+        result["milliseconds"] = {name: 1e3 * time.median / SLOTS for name, time in times.items() if time.median}
+        result["ratios"] = {f"{name} / step": times[name].ratio(times["step"]) for name in ("act", "onnx")}
+        yield
+
+    def tables(self, result: Numbers) -> list[Table]:
+        rows = [("load", "s", result["load_seconds"], GOALS["load"], None)]
+        for name, value in result["milliseconds"].items():
+            rows.append((name, "ms", value, GOALS.get(name), result["ratios"].get(f"{name} / step")))
+        columns = {"median": "s or ms", "goal": "s or ms", "/ step": ""}
+        return [Table("until an agent acts", ["", "unit"], columns, rows)]
 
 
 def first_action(run: Path) -> float:
@@ -85,47 +113,3 @@ def stepping(agent: rlmem.TrainedAgent) -> Run:
         collector.collect(SLOTS, budget=2**62)
 
     return turn
-
-
-def measured(rounds: int) -> dict[str, object]:
-    with tempfile.TemporaryDirectory() as folder, using_threads(1):
-        run_dir = Path(folder) / "gru"
-        small = ["memory=gru", "memory.hidden_size=256", "env=repeat_previous", "total_steps=2000", "env.num_envs=16"]
-        run = rlmem.train(*small, run_dir=str(run_dir))
-        agent, file = run.agent(), Path(folder) / "agent.onnx"
-        run.export(out=str(file))
-        load = [first_action(run_dir) for _ in range(rounds)]
-        turns = {"act": acting(agent), "onnx": onnx(file), "step": stepping(agent)}
-        times = Stopwatch(rounds=rounds, budget=60).turns(turns)
-    if failed := [f"{name}: {time.note}" for name, time in times.items() if time.median is None]:
-        sys.exit("; ".join(failed))
-    ms = {name: 1e3 * median(time.seconds) / SLOTS for name, time in times.items()}
-    pairs = {name: [a / b for a, b in zip(times[name].seconds, times["step"].seconds, strict=False)] for name in ms}
-    ratios = {f"{name} / step": median(pairs[name]) for name in ("act", "onnx")}
-    setting = {"rounds": rounds, "slots": SLOTS, "memory": "gru", "hidden_size": 256, "threads": 1}
-    return {
-        "setting": setting, "machine": machine(CPU), "load_seconds": median(load), "milliseconds": ms, "ratios": ratios,
-    }  # fmt: skip
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure how soon a trained agent acts.")
-    parser.add_argument("--rounds", type=int, default=9, help="turns of each contestant (9)")
-    parser.add_argument("--json", type=Path, help="file of the numbers")
-    args = parser.parse_args()
-    torch.manual_seed(0)
-    began = perf_counter()
-    result = measured(args.rounds)
-    found = {"load": result["load_seconds"], **result["milliseconds"]}
-    for name, value in found.items():
-        goal = f" (goal {GOALS[name]:g}: {'reached' if value <= GOALS[name] else 'missed'})" if name in GOALS else ""
-        print(f"{name:5} {value:8.3f} {'s' if name == 'load' else 'ms'}{goal}")
-    for name, value in result["ratios"].items():
-        print(f"{name}: {value:.2f}")
-    if args.json:
-        args.json.write_text(json.dumps(result, indent=2) + "\n")
-        print(f"wrote {args.json} after {perf_counter() - began:.0f} s")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,15 +1,19 @@
-"""Write the measured table of docs/memory.md between its two comments, from the file of `rlmem bench memory`.
+"""Write the measured table of docs/memory.md between its two comments, from the numbers of `run.py memory`.
 
 python benchmarks/memory_table.py bench-memory.json docs/memory.md
 """
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
-from rlmem.bench.memory import PEER, cell_of, mib, notes_on, ratio
-from rlmem.bench.skeleton import quotient
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "envs")]
+
+from benchmarks.memory import PEER, cell_of, mib, notes_on, ratio  # noqa: E402
+from rlmem.bench.skeleton import quotient  # noqa: E402
 
 BEGIN, END = "<!-- measured:begin -->", "<!-- measured:end -->"
 LENGTH = 1024
@@ -18,16 +22,13 @@ COLUMNS = ("option", "`segment` / GRU", "`tape` / GRU", "step, µs", "step / GRU
 
 def main() -> None:
     parser = argparse.ArgumentParser(usage=argparse.SUPPRESS, description=__doc__)
-    parser.add_argument("json", type=Path, help="what `rlmem bench memory` wrote")
+    parser.add_argument("json", type=Path, help="what `run.py memory` wrote")
     parser.add_argument("document", type=Path, help=f"has {BEGIN} and {END}; what is between them is replaced")
     args = parser.parse_args()
     try:
-        result = json.loads(args.json.read_text(encoding="utf-8"))
-        text = args.document.read_text(encoding="utf-8")
-        if "lengths" not in result.get("setting", {}):
-            parser.error(f"{args.json}: not the numbers of `rlmem bench memory`")
-        if LENGTH not in result["setting"]["lengths"]:
-            parser.error(f"measured lengths {result['setting']['lengths']}; the table needs {LENGTH}")
+        result, text = json.loads(args.json.read_text(encoding="utf-8")), args.document.read_text(encoding="utf-8")
+        if LENGTH not in result.get("setting", {}).get("lengths", ()):
+            parser.error(f"{args.json}: not the numbers of `run.py memory` at the length {LENGTH}")
     except (ValueError, OSError) as error:
         parser.error(str(error))
     before, begin, rest = text.partition(BEGIN)

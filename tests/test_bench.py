@@ -1,6 +1,7 @@
 """The benchmarks measure what they say, in turns, and never lose a contestant; nothing here about absolute times."""
 
 import json
+import re
 import runpy
 import sys
 import time
@@ -9,19 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers import ROOT
 
-from rlmem.bench import figure3, memory, returns, skeleton, solve, update
-from rlmem.bench.env import EnvBench
-from rlmem.bench.figure3 import Figure3Bench
-from rlmem.bench.growth import GrowthBench
-from rlmem.bench.memory import PEER, MemoryBench, Rows
-from rlmem.bench.peers import SeparateGRUs
+from benchmarks import run, solve, update
+from benchmarks.env import EnvBench
+from benchmarks.growth import GrowthBench
+from benchmarks.memory import MemoryBench
+from benchmarks.solve import SolveBench
+from benchmarks.update import SeparateGRUs, UpdateBench
+from rlmem.bench import figure3, returns, skeleton
+from rlmem.bench.figure3 import PEER, PEERS, Figure3Bench, Rows
 from rlmem.bench.returns import ReturnsBench
 from rlmem.bench.scan import ScanBench
-from rlmem.bench.solve import SolveBench
 from rlmem.bench.timing import CPU, MIB, Stopwatch, peak_bytes
 from rlmem.bench.train import TrainBench
-from rlmem.bench.update import UpdateBench
+from rlmem.commands.bench import IN_A_CLONE
 from rlmem.commands.cli import main
 from rlmem.config.catalog import catalog
 from rlmem.errors import UserError
@@ -90,7 +93,7 @@ def test_a_tape_holds_the_episodes_of_the_segments():
 
 def test_the_peers_are_one_network():
     bench = MemoryBench(input_size=3, hidden_size=4)
-    gru, loop = (bench.build(bench.node(name)) for name in memory.PEERS)
+    gru, loop = (bench.build(bench.node(name)) for name in PEERS)
     loop.load_state_dict({f"rnn.{name.removesuffix('_l0')}": p for name, p in gru.rnn.state_dict().items()})
     x, start = Rows("segment", 2, 5).batch(3, CPU)
     torch.testing.assert_close(gru(x, gru.initial_state(2), start), loop(x, loop.initial_state(2), start))
@@ -99,15 +102,15 @@ def test_the_peers_are_one_network():
 @pytest.mark.slow
 def test_bench_memory_reports_every_cell_and_goes_on_after_an_error(in_tmp, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
-    load = memory.load
+    load = figure3.load
 
     def broken(overrides):
         if "memory=mlp" in overrides:
             raise ValueError("half written")
         return load(overrides)
 
-    monkeypatch.setattr(memory, "load", broken)
-    sizes = {"lengths": [8, 32], "slots": 512, "hidden_size": 16, "scans": ((1, 32, 8),)}
+    monkeypatch.setattr(figure3, "load", broken)
+    sizes = {"lengths": [8, 32], "slots": 512, "hidden_size": 16}
     result = MemoryBench.run(models=["mlp", "ffm"], **sizes, **TINY)
     assert json.loads((in_tmp / "bench-memory.json").read_text()) == json.loads(json.dumps(result))
     assert (in_tmp / "bench-memory.png").stat().st_size > 10_000
@@ -128,21 +131,6 @@ def test_bench_memory_reports_every_cell_and_goes_on_after_an_error(in_tmp, monk
     assert [cell["scheme"] for cell in result["models"][PEER]["cells"]] == ["segment", "segment"]
 
 
-def test_scans_are_measured_only_with_all_of_the_memories(in_tmp, monkeypatch):
-    pytest.importorskip("matplotlib")
-    measured = []
-    monkeypatch.setattr(MemoryBench, "model", lambda self, name: {"error": "not here"})
-
-    def measure(self, result):
-        measured.append(self.shapes)
-        yield result.update(scans=[])
-
-    monkeypatch.setattr(ScanBench, "measure", measure)
-    for given in ({"models": ["mlp"]}, {"lengths": [8]}, {}):
-        MemoryBench.run(**given, **TINY)
-    assert [len(shapes) > 0 for shapes in measured] == [False, False, True]
-
-
 def test_numbers_are_written_before_the_plot(in_tmp, monkeypatch):
     figure_class = pytest.importorskip("matplotlib.figure").Figure
 
@@ -150,47 +138,20 @@ def test_numbers_are_written_before_the_plot(in_tmp, monkeypatch):
         raise RuntimeError("no plot")
 
     monkeypatch.setattr(figure_class, "savefig", fail)
-    step = {"seconds": 1.0, "peer_seconds": 1.0, "note": ""}
-    model = {"engine": None, "parameters": 1, "state": 1, "latency": [step | {"rows": 1}, step | {"rows": 8}]}
-    monkeypatch.setattr(MemoryBench, "model", lambda self, name: model)
-    monkeypatch.setattr(Figure3Bench, "measure", lambda self, result: iter([result.update(models={})]))
-    runs = {
-        "scan": lambda: ScanBench.run(shapes=((2, 8, 2),), **TINY),
-        "returns": lambda: ReturnsBench.run(episodes=(3,), longest=(4,), shapes=((6, 2),), **TINY),
-        "memory": lambda: MemoryBench.run(models=["mlp"], **TINY),
-        "figure3": lambda: Figure3Bench.run(models=["ffm"], **TINY),
-    }
-    for what, run in runs.items():
-        with pytest.raises(RuntimeError, match="no plot"):
-            run()
-        assert json.loads((in_tmp / f"bench-{what}.json").read_text())
-
-
-@pytest.mark.slow
-def test_figure3_shows_no_time_for_a_step_that_failed(in_tmp, monkeypatch, capsys):
-    pytest.importorskip("matplotlib")
-
-    def broken():
-        raise ValueError("no step")
-
-    monkeypatch.setattr(Figure3Bench, "steps", lambda *_: broken)
-    row = Figure3Bench.run(models=["ffm"], rows=Rows("segment", 2, 8), **TINY | {"budget": 0.5})["models"]["FFM"]
-    assert (row["step_seconds"], row["step_note"]) == (None, "ValueError: no step")
-    assert row["train_seconds"] > 0
-    out = capsys.readouterr().out
-    assert "FFM, step: ValueError: no step" in out
-    assert "FFM, a step" not in out
+    with pytest.raises(RuntimeError, match="no plot"):
+        ScanBench.run(shapes=((2, 8, 2),), **TINY)
+    assert json.loads((in_tmp / "bench-scan.json").read_text())["scans"]
 
 
 def test_figure3_measures_updates_steps_memory_and_size(in_tmp, capsys):
     pytest.importorskip("matplotlib")
     result = Figure3Bench.run(models=["ffm"], rows=Rows("segment", 2, 8), **TINY | {"budget": 2.0})
-    assert list(result["models"]) == [*memory.PEERS, "FFM"]
+    assert list(result["models"]) == [*PEERS, "FFM"]
     for row in result["models"].values():
         assert row["train_seconds"] > row["step_seconds"] > 0
         assert row["peak_bytes"] > 4 * row["parameters"]  # the gradients at least
         assert 1 <= row["updates_measured"] <= 30
-    assert "GRU stepped in Python / FFM" in capsys.readouterr().out
+    assert "FFM's Figure 3" in capsys.readouterr().out
     assert (in_tmp / "bench-figure3.png").exists()
 
 
@@ -201,11 +162,9 @@ def test_the_papers_models_are_options_of_ours():
 def test_bench_growth_measures_every_size(in_tmp, capsys):
     pytest.importorskip("matplotlib")
     tiny = {name: value for name, value in TINY.items() if name != "device"}
-    result = GrowthBench.run(models=["ffm"], envs=(16, 32), slots=(16,), lengths=(200,), **tiny)
-    found = {(case["what"], case["rows"], case["slots"]): case for case in result["cases"]}
-    assert set(found) == {("training", 16, 16), ("training", 32, 16), ("unroll", 1, 200)}
-    assert all(case["slots_per_second"] > 0 and not case["note"] for case in found.values())
-    assert found["unroll", 1, 200]["bytes_per_slot"] > 4 * 256  # its output, at least
+    result = GrowthBench.run(models=["ffm"], envs=(16, 32), slots=(16,), **tiny)
+    assert [(case["rows"], case["slots"]) for case in result["cases"]] == [(16, 16), (32, 16)]
+    assert all(case["slots_per_second"] > 0 and not case["note"] for case in result["cases"])
     assert "bytes a slot" in capsys.readouterr().out
     assert json.loads((in_tmp / "bench-growth.json").read_text()) == json.loads(json.dumps(result))
 
@@ -247,7 +206,7 @@ def test_the_peer_of_updates_has_the_losses_of_ours():
     bench = UpdateBench(hidden_size=8, transitions=400, num_envs=2)
     layout = bench.layouts(update.PEER)[update.SQUARE]
     replay = bench.filled_replay()
-    parts = update.assemble(bench.config(f"memory._target_={memory.PEERS[PEER]}", *layout))
+    parts = update.assemble(bench.config(f"memory._target_={PEERS[PEER]}", *layout))
     algo, seed = parts.algo, 5
     algo.setup(parts.agent, torch.Generator().manual_seed(seed))
     peer = SeparateGRUs(2, 1, 8, torch.Generator().manual_seed(seed), lr=0.0)
@@ -292,28 +251,23 @@ def test_bench_update_splits_the_time_of_every_layout_and_goes_on_after_an_error
         assert all(row["parts"][part] > 0 for part in update.PARTS)
 
 
-@pytest.mark.parametrize("bench", [MemoryBench, Figure3Bench, ScanBench, ReturnsBench, UpdateBench])
-def test_without_matplotlib_nothing_is_measured_and_the_way_out_is_named(bench, monkeypatch, in_tmp):
+def test_without_matplotlib_nothing_is_measured_and_the_way_out_is_named(monkeypatch, in_tmp):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UserError, match=r"pip install '\.\[bench\]' in a clone of rlmem"):
-        bench.run()
+        ScanBench.run()
 
 
 @pytest.mark.parametrize(
     ("arguments", "facts"),
     [
-        (["train", "--models", "ffm"], ["bench train: takes no --models"]),
-        (["returns", "--figure3"], ["bench returns: takes no --figure3"]),
-        (["update", "--slots", "8"], ["bench update: takes no --slots"]),
-        (["update", "--models", "fmf"], ["fmf: no such memory", "did you mean `ffm`?"]),
-        (["memory", "--figure3", "--lengths", "8"], ["bench figure3: takes no --lengths"]),
-        (["memory", "--models", "fmf"], ["fmf: no such memory", "did you mean `ffm`?"]),
-        (["memory", "--lengths", "8,x"], ["expected an integer >= 1, got 'x'"]),
+        (["train", "--budget", "8"], ["bench train: takes no --budget"]),
+        (["train", "--device", "cpu"], ["bench train: takes no --device"]),
+        (["scan", "--rounds", "x"], ["expected an integer >= 1, got 'x'"]),
         (["scan", "--json", "no/such/folder.json"], ["no folder no/such"]),
         (["scan", "--json", "."], [".: is a folder"]),
-        (["returns", "--plot", "."], [".: is a folder"]),
+        (["scan", "--plot", "."], [".: is a folder"]),
         (["scan", "--plot", "x.txt"], ["--plot x.txt: no such type of plot", ".png"]),
-        (["memory", "--plot", "x"], ["--plot x: no such type of plot"]),
+        *(([name], [f"bench {name}: is measured in a clone", f"benchmarks/run.py {name}"]) for name in IN_A_CLONE),
     ],
 )
 def test_a_mistake_is_one_line(arguments, facts, in_tmp, capsys):
@@ -323,18 +277,47 @@ def test_a_mistake_is_one_line(arguments, facts, in_tmp, capsys):
     assert [fact for fact in facts if fact not in line] == []
 
 
+def test_every_benchmark_of_a_clone_is_a_class_whose_fields_are_options(monkeypatch, capsys):
+    passed = {}
+    monkeypatch.setattr(MemoryBench, "run", lambda **options: passed.update(options) or options)
+    assert run.main(["memory", "--models", "ffm,gru", "--lengths", "8,16", "--budget", "0.5", "--json", "x.json"]) == 0
+    assert passed == {"models": ("ffm", "gru"), "lengths": (8, 16), "budget": 0.5, "json_path": Path("x.json")}
+    monkeypatch.setattr(SolveBench, "run", lambda **options: {"failed": options})
+    assert run.main(["solve", "--no-peer"]) == 1
+    for name in run.BENCHMARKS:
+        assert run.benchmark(name).name == name
+    assert set(IN_A_CLONE) <= set(run.BENCHMARKS)
+    with pytest.raises(SystemExit, match="2"):
+        run.main(["returns", "--models", "ffm"])
+    monkeypatch.undo()
+    capsys.readouterr()
+    assert run.main(["memory", "--models", "fmf"]) == 2
+    assert "fmf: no such memory; did you mean `ffm`?" in capsys.readouterr().err
+
+
+def test_the_benchmarks_of_documents_accept_their_options():
+    documents = [ROOT / "README.md", ROOT / "benchmarks/README.md", *ROOT.glob("docs/*.md")]
+    texts = [path.read_text() for path in (*documents, *ROOT.glob("experiments/*/*.yaml"))]
+    commands = [line for text in texts for line in re.findall(r"python benchmarks/run\.py ([a-z][^`#]*)", text)]
+    assert len(commands) > 20
+    for command in commands:
+        name, *arguments = re.sub(r"\bN\b", "1", command).split()
+        run.options(run.benchmark(name)).parse_args(arguments)
+    assert {name for text in texts for name in re.findall(r"rlmem bench (\w+)", text)} == {"train", "scan"}
+
+
 def test_a_mistake_of_the_table_of_the_documents_is_one_line(in_tmp, capsys, monkeypatch):
     (in_tmp / "scan.json").write_text('{"scans": []}')
     (in_tmp / "memory.json").write_text('{"setting": {"lengths": [128]}, "machine": {}}')
     (in_tmp / "whole.json").write_text('{"setting": {"lengths": [1024]}, "machine": {}}')
     (in_tmp / "document.md").write_text("<!-- measured:begin -->\n<!-- measured:end -->\n")
-    script = Path(__file__).parent.parent / "benchmarks" / "memory_table.py"
+    script = ROOT / "benchmarks" / "memory_table.py"
     mistakes = {
         (): "arguments are required: json, document",
         ("no.json", "document.md"): "no.json",
-        ("scan.json", "document.md"): "scan.json: not the numbers of `rlmem bench memory`",
+        ("scan.json", "document.md"): "scan.json: not the numbers of `run.py memory`",
         ("whole.json", "scan.json"): "scan.json: has no <!-- measured:begin -->",
-        ("memory.json", "document.md"): "the table needs 1024",
+        ("memory.json", "document.md"): "at the length 1024",
     }
     for arguments, fact in mistakes.items():
         monkeypatch.setattr(sys, "argv", [str(script), *arguments])
@@ -344,21 +327,13 @@ def test_a_mistake_of_the_table_of_the_documents_is_one_line(in_tmp, capsys, mon
         assert fact in line
 
 
-def test_the_command_line_passes_what_is_given_and_leaves_the_rest_to_the_benchmark(monkeypatch):
-    passed = {}
-
-    monkeypatch.setattr(ScanBench, "run", lambda **given: passed.update(given))
-    assert main(["bench", "scan", "--threads", "1"]) == 0
-    assert passed == {"threads": 1}
-
-
 @pytest.mark.slow
 def test_bench_solve_counts_what_learning_took_until_the_game_is_solved(in_tmp, capsys):
     sizes = ["memory.hidden_size=8", "encoder.hidden_size=8", "algo.epochs=1"]
     common = {"models": ["gru"], "rounds": 2, "every": 8192, "overrides": sizes, "threads": 1, "device": "cpu"}
     result = SolveBench.run(**common, most_steps=16384, solved=-2.0, json_path=in_tmp / "solve.json")
     assert json.loads((in_tmp / "solve.json").read_text()) == json.loads(json.dumps(result))
-    assert list(result["runs"]) == ["gru", solve.PEER]
+    assert list(result["runs"]) == [solve.PEER, "gru"]
     for runs in result["runs"].values():
         assert [(run["solved"], len(run["returns"])) for run in runs] == [(True, 1)] * 2
         assert all(8000 < run["steps"] <= 8192 for run in runs)

@@ -1,6 +1,7 @@
 """Runs outlive versions: stored runs of every format load, evaluate and resume; what is older or newer is refused."""
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from inspect import isclass, signature
@@ -21,6 +22,7 @@ from rlmem.record import formats, rundir
 from rlmem.record.checkpoint import Checkpoints, read, sha256
 from rlmem.record.formats import FORMAT, OtherFormat, migrated
 from rlmem.record.recorder import read_jsonl
+from rlmem.record.trust import sealed
 
 STORED = ROOT / "tests" / "data" / "formats"
 NAMES = [f"format_{number}/{name}" for number in range(FORMAT + 1) for name in ("ppo", "dqn")]
@@ -93,6 +95,19 @@ def test_the_command_that_began_a_run_of_before_continues_it(in_tmp, capsys):
     command = json.loads((run_dir / "run.json").read_text())["overrides"]
     assert main(["train", *command, "on_exists=resume"]) == 0, capsys.readouterr().err
     assert "resumed at step 64" in (run_dir / "log.txt").read_text()
+
+
+def test_a_run_of_a_removed_compiler_acts_and_resumes_as_its_message_suggests(in_tmp, capsys):
+    run_dir = Path(shutil.copytree(STORED / f"format_{FORMAT}" / "ppo", "run"))
+    config = run_dir / "config.yaml"
+    config.write_text(sealed(changed(config, "compile: 'off'", "compile: inductor").read_text()))
+    before = files(run_dir)
+    assert rlmem.Run(run_dir).evaluate(2)["step"] == 64
+    assert main(["resume", "run"]) == 2
+    line = capsys.readouterr().err
+    assert line.startswith("rlmem: error: run: compile=inductor is not supported") and files(run_dir) == before
+    assert main(shlex.split(line.partition("; e.g. rlmem ")[2])) == 0
+    assert rlmem.Run(run_dir).config["compile"] == "off"
 
 
 def test_a_run_without_a_number_that_lacks_nothing_is_as_with_one(in_tmp):

@@ -115,8 +115,8 @@ LAYERS = {
     ),
     "bench": Layer(
         "speed beside named peers and physical limits",
-        "errors types system scan memory losses conformance replay agents stats acting config record loops algos run",
-        "torch numpy rich gymnasium rlmem_envs lazy:popgym lazy:sb3_contrib lazy:stable_baselines3 lazy:matplotlib",
+        "errors system scan memory losses conformance stats config record loops run",
+        "torch numpy rich lazy:popgym lazy:sb3_contrib lazy:stable_baselines3 lazy:matplotlib",
     ),
     "reproduction": Layer(
         "tables and figures of papers: runs, published numbers, verdicts",

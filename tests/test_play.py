@@ -12,8 +12,9 @@ import torch
 from PIL import Image
 from rlmem_envs.registration import TASKS
 
+from benchmarks import env as bench
+from benchmarks import run
 from rlmem.acting.film import Frame, Watched, caption, write_gif
-from rlmem.bench import env as bench
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.run.build import make_env
@@ -140,11 +141,11 @@ def test_the_list_tells_what_is_known_of_every_environment(capsys):
 
 
 def test_environments_are_measured_beside_their_package(in_tmp, capsys):
-    assert main(["bench", "env", "--tasks", "RepeatPrevious,TwoStepCue", "--rounds", "1", "--budget", "1"]) == 0
+    assert run.main(["env", "--tasks", "RepeatPrevious,TwoStepCue", "--rounds", "1", "--budget", "1"]) == 0
     rates = json.loads((in_tmp / "bench-env.json").read_text())["tasks"]["RepeatPrevious"]["steps_per_second"]
     assert set(rates) == {"1", "64", "1024", "8192", "package"} and min(rates.values()) > 0
     assert "N = 64: at least" in capsys.readouterr().out
-    assert main(["bench", "env", "--tasks", "RepeatPrevius"]) == 2
+    assert run.main(["env", "--tasks", "RepeatPrevius"]) == 2
     assert "did you mean" in capsys.readouterr().err
     assert torch.get_num_threads() == 1
 

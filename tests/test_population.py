@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import run_python, weights, without_time
+from helpers import changed, run_python, weights, without_time
 from scipy.stats import ttest_ind
 from test_readme import commands
 from torch.utils._pytree import tree_flatten
@@ -30,6 +30,7 @@ from rlmem.population.spec import PopulationSpec, populate, read
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints, step_of
 from rlmem.record.recorder import read_jsonl
+from rlmem.record.trust import sealed
 from rlmem.run.train import resume
 from rlmem.system.signals import Stopped
 
@@ -423,6 +424,16 @@ def test_a_population_may_train_longer(whole, in_tmp):
         with pytest.raises(UserError, match=what):
             rounds.change(folder, [override])
     assert read(folder).spec == SPEC
+
+
+def test_a_population_of_a_removed_compiler_continues_as_its_message_suggests(whole, in_tmp, capsys):
+    for run_dir in agents(shutil.copytree(whole, "p")):
+        config = run_dir / "config.yaml"
+        config.write_text(sealed(changed(config, "compile: 'off'", "compile: inductor").read_text()))
+    for more in ([], ["total_steps=1200"]):
+        assert main(["population", "p", *more]) == 2
+    example = capsys.readouterr().err.splitlines()[-1].partition("; e.g. rlmem ")[2]
+    assert example == "population p compile=off" and main(shlex.split(example)) == 0
 
 
 def test_a_directory_says_itself_what_its_agents_are(whole, capsys):

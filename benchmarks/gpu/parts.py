@@ -28,13 +28,13 @@ from xml.etree import ElementTree
 
 import torch
 
-from rlmem.bench.loop import training_loop
-from rlmem.bench.memory import MemoryBench
+from benchmarks.memory import MemoryBench
+from benchmarks.solve import Peer, SolveBench
+from benchmarks.update import UpdateBench
 from rlmem.bench.scan import ScanBench
 from rlmem.bench.skeleton import Bench, Numbers
-from rlmem.bench.solve import Peer, SolveBench
 from rlmem.bench.timing import Stopwatch, wait
-from rlmem.bench.update import UpdateBench
+from rlmem.bench.train import training_loop
 from rlmem.config.catalog import catalog
 from rlmem.errors import one_line
 from rlmem.loops.base import Loop
@@ -169,7 +169,7 @@ def judge_check(found: Numbers) -> Verdicts:
 
 
 def measured(bench: Bench) -> Numbers:
-    """The numbers of one of `rlmem bench`."""
+    """The numbers of a benchmark."""
     found: Numbers = {}
     for _ in bench.measure(found):
         pass
@@ -231,7 +231,7 @@ def memories(setting: Setting) -> Numbers:
     small: dict[str, Any] = {"models": ("ffm",), "lengths": (8,), "slots": 32, "hidden_size": 16, "rounds": 2}
     models = ("ffm", "gru", "lstm", "lru", "gpt", "shm", "s6", "mlstm")
     large: dict[str, Any] = {"models": models, "lengths": (128, 1024), "slots": 65536, "rounds": 5}
-    return measured(MemoryBench(device=setting.device, scans=(), budget=4, **small if setting.dry else large))
+    return measured(MemoryBench(device=setting.device, budget=4, **small if setting.dry else large))
 
 
 def judge_memories(found: Numbers) -> Verdicts:

@@ -1,9 +1,5 @@
 """Processor time of training beside libraries that need environments of their own, in turns.
 
-    python benchmarks/peers/apart.py [PEER ...] [--memories lstm gru] [--rounds 7] [--json PATH]
-    python benchmarks/peers/apart.py --install
-    python benchmarks/peers/apart.py --dry
-
 `apart/peers.yaml` says what each peer needs, and `apart/play_PEER.py` trains it. A peer gets a virtual environment
 of its own below --cache, once, where pip installs what it needs; --install does only that. PIP_EXTRA_INDEX_URL may
 name an index with CPU builds of torch. All peers and rlmem then live at the same time, each in its own process on one
@@ -12,7 +8,6 @@ processor time per environment step as a multiple of rlmem's: the median over ro
 `rlmem` is rlmem beside itself and shows how far noise moves a ratio. --dry is that alone, in a tiny size.
 """
 
-import argparse
 import hashlib
 import json
 import os
@@ -21,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,16 +24,12 @@ from statistics import median
 from threading import Timer
 from typing import Any
 
-import torch
 import yaml
 
+from rlmem.bench.skeleton import Bench, Numbers, Table, check_names
+from rlmem.system.hardware import cache_folders
+
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "envs")]
-
-from rlmem.bench.skeleton import machine  # noqa: E402
-from rlmem.stats.tables import Table  # noqa: E402
-from rlmem.system.hardware import cache_folders  # noqa: E402
-
 FOLDER = Path(__file__).with_name("apart")
 SETTING = {"envs": 16, "slots": 128, "epochs": 4, "minibatches": 4, "width": 256, "encoder": 128, "heads": 64}
 SETTING |= {"lr": 0.001}
@@ -49,6 +41,12 @@ PATIENCE = 600.0
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
 THREADS |= {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"}
 THREADS |= {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", "WANDB_MODE": "disabled"}
+
+
+HEADS = {"processor": "us a step", "clock": "us a step"}
+HEADS |= dict.fromkeys(("ratio", "least", "most", "clock, ratio"), "times rlmem's")
+COLUMNS = ("cpu_us", "wall_us", "cpu_ratio", "cpu_least", "cpu_most", "wall_ratio")
+"""Headings of a table with their units, and the number in each column."""
 
 
 class NotMeasured(Exception):
@@ -186,6 +184,59 @@ class Contestant:
         return [it[clock] / it["steps"] for it in self.spent[WARM_UP:]]
 
 
+@dataclass
+class ApartBench(Bench):
+    """An iteration of PPO of every peer and of rlmem in each round.
+
+    peers: of apart/peers.yaml; all by default
+    memories: lstm, gru
+    cache: the folder of the peers' environments
+    install: only make the environments
+    dry: rlmem beside itself in a tiny size
+    """
+
+    name = "apart"
+    refused = frozenset({"device", "threads", "budget"})
+    rounds: int = 7
+    threads: int | None = 1
+    peers: Sequence[str] = ()
+    memories: Sequence[str] = ("lstm", "gru")
+    cache: Path = cache_folders()[0] / "peers"
+    install: bool = False
+    dry: bool = False
+
+    def measure(self, result: Numbers) -> Iterator[None]:
+        peers, others = known()
+        check_names("--peers ", "peer", self.peers, peers)
+        check_names("--memories ", "memory", self.memories, ("lstm", "gru"))
+        asked, failed = [peers[name] for name in (["rlmem"] if self.dry else self.peers or peers)], dict[str, str]()
+        for peer in list(asked):
+            try:
+                peer.install(self.cache)
+            except NotMeasured as error:
+                failed[peer.name] = str(error)
+                asked.remove(peer)
+        result["setting"] = (DRY if self.dry else SETTING) | {"rounds": self.rounds}
+        result |= {"peers": {it.name: asdict(it) for it in asked}, "cases": {}}
+        result |= {"not_measured": others, "failed": failed}
+        for memory in [] if self.install else self.memories:
+            print(f"{memory}: {WARM_UP + self.rounds} iterations each", flush=True)
+            setting = DRY if self.dry else SETTING
+            try:
+                result["cases"][memory] = compare(asked, memory, self.rounds, setting, self.cache, failed)
+            except NotMeasured as error:
+                failed[f"all, {memory}"] = f"rlmem beside them: {error}"
+            yield
+        yield
+
+    def tables(self, result: Numbers) -> Iterator[Table]:
+        for memory, case in result["cases"].items():
+            ours = [(" ".join(("rlmem", *mine["ours"])), mine["cpu_us"], mine["wall_us"]) for mine in case["rlmem"]]
+            rows = [(*row, None, None, None, None) for row in ours]
+            rows += [(name, *(it[key] for key in COLUMNS)) for name, it in case["peers"].items()]
+            yield Table(f"{memory}: beside libraries with environments of their own", [""], HEADS, rows)
+
+
 def call(command: list[str]) -> None:
     """Run a command that prints nothing. Raises NotMeasured with the line that says why it failed."""
     done = subprocess.run(
@@ -256,70 +307,3 @@ def numbers(it: Contestant, beside: Contestant | None = None) -> dict[str, float
         ratios = sorted(a / b for a, b in zip(it.per_step(clock), beside.per_step(clock), strict=True))
         found |= {f"{clock}_ratio": median(ratios), f"{clock}_least": ratios[0], f"{clock}_most": ratios[-1]}
     return found
-
-
-def table(result: dict[str, Any]) -> str:
-    """The Markdown table of benchmarks/README.md, from what a file holds."""
-    heads = [f"{memory}, {what}" for memory in result["cases"] for what in ("us a step", "times rlmem's")]
-    rows: list[list[Any]] = []
-    for name in result["peers"]:
-        row: list[Any] = [name]
-        for case in result["cases"].values():
-            it = case["peers"].get(name)
-            spread = f"{it['cpu_ratio']:.2f} ({it['cpu_least']:.2f} to {it['cpu_most']:.2f})" if it else None
-            row += [round(it["cpu_us"]) if it else None, spread]
-        rows.append(row)
-    return Table("", ["", *heads], rows).markdown()
-
-
-def main(arguments: list[str] | None = None) -> int:
-    peers, others = known()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("peers", nargs="*", metavar="PEER", help=f"default: all of {', '.join(peers)}")
-    parser.add_argument("--memories", nargs="+", choices=("lstm", "gru"), default=["lstm", "gru"])
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--cache", type=Path, default=cache_folders()[0] / "peers", help="default: %(default)s")
-    parser.add_argument("--install", action="store_true", help="only make the environments")
-    parser.add_argument("--dry", action="store_true", help="rlmem beside itself, tiny: shows that it works")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args(arguments)
-    if unknown := [name for name in options.peers if name not in peers]:
-        why = [f"; {name}: {others[name]}" for name in unknown if name in others]
-        parser.error(f"no such peer: {', '.join(unknown)}; accepted: {', '.join(peers)}{''.join(why)}")
-    asked = [peers[name] for name in (["rlmem"] if options.dry else options.peers or peers)]
-    failed: dict[str, str] = {}
-    for peer in list(asked):
-        try:
-            peer.install(options.cache)
-        except NotMeasured as error:
-            failed[peer.name] = str(error)
-            asked.remove(peer)
-    result: dict[str, Any] = {"setting": DRY if options.dry else SETTING, "rounds": options.rounds}
-    result |= {"machine": machine(torch.device("cpu")) | {"threads": 1}}
-    result |= {"peers": {it.name: asdict(it) for it in asked}, "cases": {}, "not_measured": others | failed}
-    for memory in [] if options.install else options.memories:
-        print(f"{memory}: {WARM_UP + options.rounds} iterations each", flush=True)
-        case: dict[str, Any] = {"rlmem": [], "peers": {}}
-        try:
-            case = compare(asked, memory, options.rounds, result["setting"], options.cache, failed)
-            result["cases"][memory] = case
-        except NotMeasured as error:
-            failed[f"all, {memory}"] = f"rlmem beside them: {error}"
-        result["not_measured"] |= failed
-        for mine in case["rlmem"]:
-            print(f"{' '.join(('rlmem', *mine['ours']))}: {mine['cpu_us']:.0f} us a step")
-        for name, it in case["peers"].items():
-            spread = f"({it['cpu_least']:.2f} to {it['cpu_most']:.2f})"
-            wall = f"on the wall {it['wall_us']:.0f} us, {it['wall_ratio']:.2f}x"
-            print(f"{name}: {it['cpu_us']:.0f} us, {it['cpu_ratio']:.2f}x {spread}; {wall}", flush=True)
-        if options.json:
-            options.json.write_text(json.dumps(result, indent=2) + "\n")
-    if result["cases"]:
-        print(f"\n{table(result)}")
-    for name, why in failed.items():
-        print(f"{name}: not measured: {why}", file=sys.stderr)
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

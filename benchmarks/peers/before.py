@@ -1,23 +1,18 @@
 """Processor time of training beside that of an earlier commit, in turns in one process.
 
-    OMP_NUM_THREADS=1 python benchmarks/peers/before.py [COMMIT] [--cases ffm gru ...] [--rounds 7] [--json PATH]
-                                                        [--now KEY=VALUE ...]
-
-COMMIT (82eb24e by default) is checked out into a temporary work tree. Both packages are loaded side by side, each under
+The commit is checked out into a temporary work tree. Both packages are loaded side by side, each under
 its own `sys.modules`, and take turns: an iteration of the loop each, acting, learning and recording included. Ratios
-are medians over rounds of the earlier commit's time by this one's, so above 1 is faster; in brackets their spread, then
-those of acting and learning alone. --now sets options of this one's runs alone: `before.py HEAD --now precision=bf16`
-measures what bf16 is worth.
+are medians over rounds of the earlier commit's time by this one's, so above 1 is faster, then their spread, and
+those of acting and learning alone. `--commit HEAD --now algo.epochs=2` sets options of this one's runs alone.
 """
 
-import argparse
-import json
 import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from statistics import median
@@ -25,8 +20,8 @@ from time import process_time
 from types import ModuleType
 from typing import Any
 
-import torch
-from rich.console import Console
+from rlmem.bench.skeleton import Bench, Numbers, Table, check_names
+from rlmem.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 OURS = ("rlmem", "rlmem_envs")
@@ -46,6 +41,52 @@ CASES: dict[str, list[str]] = {
     "sac_gru_tape": ["memory=gru", *SAC, "batching=tape", "algo.batch_size=4096"],
 }
 """Name -> overrides of a run."""
+
+
+@dataclass
+class BeforeBench(Bench):
+    """An iteration of training of both commits in each round.
+
+    commit: the earlier one, of rlmem 0.2.0 or later
+    cases: names of CASES
+    now: options of this commit's runs alone
+    """
+
+    name = "before"
+    refused = frozenset({"device", "threads", "budget"})
+    rounds: int = 7
+    threads: int | None = 1
+    commit: str = "72d28dda"
+    cases: Sequence[str] = tuple(CASES)
+    now: Sequence[str] = ()
+
+    def measure(self, result: Numbers) -> Iterator[None]:
+        check_names("--cases ", "case", self.cases, CASES)
+        warnings.filterwarnings("ignore", ".*Overriding environment")  # both versions register theirs
+        git, result["cases"] = ["git", "-C", str(ROOT)], {}
+        with tempfile.TemporaryDirectory() as folder:
+            tree = Path(folder, "tree")
+            added = subprocess.run(
+                [*git, "worktree", "add", "--detach", tree, self.commit], capture_output=True, text=True
+            )
+            if added.returncode:
+                raise UserError(f"--commit {self.commit}: {added.stderr.strip()}; e.g. --commit HEAD~1")
+            try:
+                before, now = Version(tree), Version(ROOT)
+                for name in self.cases:
+                    result["cases"][name] = compare(before, now, CASES[name], list(self.now), self.rounds)
+                    yield
+            finally:
+                subprocess.run([*git, "worktree", "remove", "--force", tree], check=True)
+
+    def tables(self, result: Numbers) -> list[Table]:
+        rows = []
+        for name, case in result["cases"].items():
+            it, parts = case["all"], (case[part]["ratio"] for part in ("act", "learn"))
+            rows.append((name, it["ratio"], it["least"], it["most"], *parts, it["before_us"], it["now_us"]))
+        columns = dict.fromkeys(("ratio", "least", "most", "acting", "learning"), "times as fast")
+        columns |= dict.fromkeys(("before", "now"), "us a step")
+        return [Table("beside an earlier commit", ["case"], columns, rows)]
 
 
 class Version:
@@ -72,24 +113,16 @@ class Version:
             self.modules = {name: sys.modules.pop(name) for name in mine}
             sys.modules.update(outside)
 
-    def get(self, module: str) -> Any:
-        """A module of this version; commits before 0.2 have some outside the folders where they are now."""
-        there = Path(self.root, "rlmem", *module.split(".")).with_suffix(".py").exists()
-        found = import_module(f"rlmem.{module if there else module.rpartition('.')[2]}")
-        if not str(found.__file__).startswith(str(self.root)):
-            raise RuntimeError(f"{module} was loaded from {found.__file__}, not from {self.root}")
-        return found
-
     def iteration(self, overrides: list[str], folder: Path) -> Callable[[], dict[str, float]]:
         """A function that runs an iteration of a training loop, and returns seconds per step: all, by the processor's
         clock, and those of acting and learning.
         """
         with self.loaded():
-            config = self.get("config.compose").load(["device=cpu", "total_steps=1000000000", *overrides])
-            quiet = self.get("record.progress").Progress(10**9, folder / "log.txt", console=Console(quiet=True))
-            recorder = self.get("record.recorder").Recorder(folder, quiet.say)
-            parts = self.get("run.assemble").assemble(config)
-            loop = self.get("run.make_loop").make_loop(config, parts, folder, recorder, quiet)
+            has_train = "def training_loop" in Path(self.root, "rlmem/bench/train.py").read_text()
+            module = import_module(f"rlmem.bench.{'train' if has_train else 'loop'}")
+            if not str(module.__file__).startswith(str(self.root)):
+                raise RuntimeError(f"{module.__file__} was loaded, which is not in {self.root}")
+            loop = module.training_loop(["device=cpu", "total_steps=1000000000", *overrides], folder)
 
         def clock() -> dict[str, float]:
             spent = {part: share * max(loop.elapsed, 1e-9) for part, share in loop.shares().items()}
@@ -124,40 +157,3 @@ def compare(before: Version, now: Version, overrides: list[str], mine: list[str]
         found[part] |= {"before_us": 1e6 * median(a[part] for a, _ in turns)}
         found[part] |= {"now_us": 1e6 * median(b[part] for _, b in turns)}
     return found
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("commit", nargs="?", default="82eb24e")
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="CASE", help=", ".join(CASES))
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--now", nargs="+", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", ".*Overriding environment")  # both versions register theirs
-    git = ["git", "-C", str(ROOT)]
-    with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder, "tree")
-        subprocess.run([*git, "worktree", "add", "--quiet", "--detach", tree, options.commit], check=True)
-        try:
-            before, now = Version(tree), Version(ROOT)
-            found = {}
-            for name in options.cases:
-                found[name] = compare(before, now, CASES[name], options.now, options.rounds)
-                it, act, learn = found[name].values()
-                times = f"{it['before_us']:.1f} -> {it['now_us']:.1f} us a step"
-                spread = f"({it['least']:.2f} to {it['most']:.2f})"
-                parts = f"acting {act['ratio']:.2f}x, learning {learn['ratio']:.2f}x"
-                print(f"{name}: {it['ratio']:.2f}x as fast {spread}, {times}; {parts}", flush=True)
-        finally:
-            subprocess.run([*git, "worktree", "remove", "--force", tree], check=True)
-    if options.json:
-        with now.loaded():
-            machine = import_module("rlmem.bench.skeleton").machine(torch.device("cpu"))
-        found = {"commit": options.commit, "now": options.now, "machine": machine, "cases": found}
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -11,7 +11,6 @@ played greedily in an environment of their own. Runs that the file holds already
 
 import argparse
 import csv
-import platform
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
@@ -30,6 +29,8 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, sync_envs_normalization
+
+from rlmem.system.hardware import processor
 
 EPISODES = 10
 FIELDS = ("game", "algorithm", "seed", "step", "return", "cpu_seconds", "versions", "machine")
@@ -50,17 +51,9 @@ class Cell:
     """
 
     def __init__(
-        self,
-        game: str,
-        env: str,
-        algorithm: type[BaseAlgorithm],
-        steps: int,
-        every: int,
-        num_envs: int = 1,
-        normalise: bool = False,
-        env_arguments: dict[str, Any] | None = None,
-        **settings: Any,
-    ):
+        self, game: str, env: str, algorithm: type[BaseAlgorithm], steps: int, every: int, num_envs: int = 1,
+        normalise: bool = False, env_arguments: dict[str, Any] | None = None, **settings: Any,
+    ):  # fmt: skip
         self.game, self.env, self.algorithm, self.steps, self.every = game, env, algorithm, steps, every
         self.num_envs, self.normalise, self.settings = num_envs, normalise, settings
         self.env_arguments = env_arguments or {}
@@ -166,11 +159,6 @@ def train(cell: Cell, seed: int) -> list[tuple[int, float, float]]:
     curve = Curve(played, cell.every)
     model.learn(cell.steps, callback=curve)
     return curve.points
-
-
-def processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def main() -> None:

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from rlmem.agents.base import ON_POLICY, Agent, Exploration
 from rlmem.agents.trunk import Trunk, Trunks
-from rlmem.nets.compiled import compilable
 from rlmem.nets.graphs import recorded
 from rlmem.nets.heads import PolicyHead
 from rlmem.nets.layers import VALUE_GAIN, HeadLayers
@@ -95,7 +94,6 @@ class ActorCritic(Agent):
         """Policy parameters [B, T, P] and values [B, T] of every slot, from the rows' `state0`."""
         return self.heads(*self.trunks.read(batch), action_mask(batch.obs))
 
-    @compilable
     def heads(self, actor: Tensor, critic: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """What `unroll` returns, from the features [B, T, F] of actor and critic, and from the slots' action masks."""
         if not self.trunks.separate:

@@ -2,15 +2,14 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlmem.agents.trunk import Trunk, Trunks
+from rlmem.agents.trunk import Trunks
 from rlmem.memory.base import Memory
-from rlmem.nets.compiled import Inductor
 from rlmem.nets.encoder import InputEncoder
 from rlmem.nets.graphs import Graphs
 from rlmem.nets.running import RunningNorm
@@ -72,13 +71,10 @@ class Network(nn.Module):
         """The state of rows that have read nothing."""
         return self.trunks.initial_state(batch_size)
 
-    def compile_by(self, compiler: Inductor | Graphs) -> None:
-        """Have the methods that are marked as `compilable` fused, or those as `recorded`; here and in later copies."""
+    def record_by(self, graphs: Graphs) -> None:
+        """Record the methods that are marked as `recorded` in CUDA graphs, here and in later copies."""
         for module in self.modules():
-            module.compiler = compiler  # type: ignore[assignment]
-        if isinstance(compiler, Inductor):
-            for trunk in self.trunks.trunks:
-                cast(Trunk, trunk).break_at_memory()
+            module.graphs = graphs  # type: ignore[assignment]
 
     def compute_in(self, precision: Precision) -> None:
         """Take products in this precision, here and in later copies (docs/design.md, "Precision")."""

@@ -12,7 +12,6 @@ from rlmem.batching import unroll
 from rlmem.batching.unroll import Reader
 from rlmem.memory.base import Memory
 from rlmem.memory.projecting import Projecting
-from rlmem.nets.compiled import compilable
 from rlmem.nets.encoder import InputEncoder
 from rlmem.nets.few_inputs import FewInputs
 from rlmem.nets.graphs import recorded
@@ -20,10 +19,6 @@ from rlmem.nets.running import name_leaf
 from rlmem.scan.matmul import derived, derives_once, rows_alike
 from rlmem.scan.perceptron import is_hooked
 from rlmem.types import Batch, Inputs, State
-
-ReadMemory = Callable[[Reader, Tensor, State, Tensor, int | None], Tensor]
-PassMemory = Callable[[Reader, Tensor, State, Tensor], tuple[Tensor, State]]
-StepMemory = Callable[[Memory, Tensor, State, Tensor], tuple[Tensor, State]]
 
 LEAST_SLOTS = 2
 """With at least this many slots for each possible input, encoding all inputs is faster than encoding all slots."""
@@ -53,10 +48,6 @@ class Trunk(nn.Module):
         # What a class promises, its subclasses have to promise anew: they may read otherwise.
         self.few_inputs = encoder.few_inputs() if "few_inputs" in vars(type(encoder)) else None
         self.projects = isinstance(memory, Projecting) and "project_slots" in vars(type(memory))
-        # Functions, not methods, so that in a copy of the trunk they read the copy's memory.
-        self.read_memory: ReadMemory = unroll
-        self.step_memory: StepMemory = type(memory).step
-        self.pass_memory: PassMemory = _call
 
     @property
     def leaves(self) -> list[str]:
@@ -65,27 +56,19 @@ class Trunk(nn.Module):
             return [self.leaf]
         return [*getattr(self.encoder, "read", ())] if getattr(self.encoder, "reads_leaves", False) else []
 
-    def break_at_memory(self) -> None:
-        """Keep `torch.compile` from looking into a memory that it cannot fuse."""
-        if not self.memory.fusible:
-            functions = unroll, _call, type(self.memory).step
-            self.read_memory, self.pass_memory, self.step_memory = map(torch.compiler.disable, functions)
-
     def initial_state(self, batch_size: int) -> State:
         return self.memory.initial_state(batch_size)
 
-    @compilable
     def step(self, inputs: Inputs, state: State) -> tuple[Tensor, State]:
         """Features [N, F] of one slot and the next memory state."""
         inputs = self._own(inputs)
         x_or_which, p = self._slots(inputs, project=not torch.is_grad_enabled())
         if p is None:
-            y, state = self.step_memory(self.memory, x_or_which, state, inputs.start)
+            y, state = self.memory.step(x_or_which, state, inputs.start)
         else:
             y, state = cast(Projecting, self.memory).step_projected(p, x_or_which, state, inputs.start)
         return self._beside(y, inputs), state
 
-    @compilable
     def read(self, batch: Batch, state: State | None) -> Tensor:
         """Features [B, T, F] of every slot.
 
@@ -97,10 +80,10 @@ class Trunk(nn.Module):
         if batch.prefix is not None:
             with torch.no_grad():
                 reader, x = self._reading(self._own(batch.prefix))
-                _, state = self.pass_memory(reader, x, state, batch.prefix.start)
+                _, state = reader(x, state, batch.prefix.start)
         inputs = self._own(batch.inputs)
         reader, x = self._reading(inputs)
-        y = self.read_memory(reader, x, state, batch.start, batch.detach_every)
+        y = unroll(reader, x, state, batch.start, batch.detach_every)
         return self._beside(y, inputs)
 
     def read_successors(self, batch: Batch) -> Tensor:
@@ -164,10 +147,6 @@ class Trunk(nn.Module):
 
     def _beside(self, y: Tensor, inputs: Inputs) -> Tensor:
         return torch.cat([y, self.encoder.shortcut(inputs.obs)], -1) if self.encoder.shortcut_size else y
-
-
-def _call(reader: Reader, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
-    return reader(x, state, start)
 
 
 class Features:

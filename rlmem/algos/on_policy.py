@@ -55,9 +55,8 @@ class FromRollouts(HeadSettings, Algorithm):
         self.agent, self.generator, self.finite = agent, generator, Finite(on_nan)
         self.weights: list[nn.Parameter] = list(agent.parameters())
         self.optim = self.make_optimiser(self.weights)
-        compiler = getattr(agent, "compiler", None)
         # Methods that are `recorded` read it. In several processes, a gradient holds means over the rows of all.
-        self.compiler = compiler if isinstance(compiler, Graphs) and alone() else None
+        self.graphs: Graphs | None = getattr(agent, "graphs", None) if alone() else None
 
     def make_loop(self, parts: LoopParts) -> Loop:
         generator = parts.streams.torch(parts.own_stream("rows"))

@@ -1,4 +1,4 @@
-"""`rlmem bench returns`: returns and advantages by scan, beside the loops that they replace."""
+"""Returns and advantages by scan, beside the loops that they replace."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -5,7 +5,7 @@ import os
 import platform
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from textwrap import fill
@@ -85,11 +85,16 @@ class Bench(Stopwatch, ABC):
 
     def notes(self, result: Numbers) -> Iterable[str]:
         """A line for each number that is missing, or that was measured in another way than asked for."""
-        return []
+        return [f"{name}: {note}" for name, note in result.get("failed", {}).items()]
 
     def verdicts(self, result: Numbers) -> Iterable[str]:
         """Lines that compare the numbers with goals."""
         return []
+
+    @classmethod
+    def options(cls) -> set[str]:
+        """The options that `run` takes beside the files."""
+        return {field.name for field in fields(cls)} - cls.refused
 
     @classmethod
     def run(
@@ -98,23 +103,22 @@ class Bench(Stopwatch, ABC):
         """Measure, write the numbers after each part, print the tables, draw the plot, and return the numbers.
 
         json_path: file of the numbers, by default bench-NAME.json
-        plot_path: file of the plot, by default bench-NAME.png; a benchmark that refuses this option has no plot, and
-            writes its numbers only if a path is given
+        plot_path: file of the plot, by default bench-NAME.png
         options: fields of the class
 
-        Raises UserError, before anything is measured, if a file could not be written.
+        Raises UserError, before anything is measured, if an option is not taken or a file could not be written.
         """
-        if "plot_path" not in cls.refused:
-            json_path = json_path or Path(f"bench-{cls.name}.json")
-            plot_path = plot_path or Path(f"bench-{cls.name}.png")
+        asked = [*options, *([] if device == "auto" else ["device"])]
+        if odd := [name for name in asked if name not in cls.options()]:
+            raise UserError(*(f"bench {cls.name}: takes no --{name}; e.g. rlmem bench --help" for name in odd))
+        json_path, plot_path = json_path or Path(f"bench-{cls.name}.json"), plot_path or Path(f"bench-{cls.name}.png")
         _check_paths(json_path, plot_path)
         bench = cls(device=CPU if "device" in cls.refused else choose_device(device), **options)
         setting = {k: v for k, v in asdict(bench).items() if k != "threads"} | {"device": str(bench.device)}
         with using_threads(bench.threads or torch.get_num_threads()):
             result: Numbers = {"setting": setting, "machine": machine(bench.device)}
             for _ in bench.measure(result):
-                if json_path is not None:
-                    json_path.write_text(json.dumps(result, indent=2) + "\n")
+                json_path.write_text(json.dumps(result, indent=2) + "\n")
         tables = list(bench.tables(result))
         show = partial(Console().print, highlight=False, markup=False, soft_wrap=True)
         for table in tables:
@@ -123,9 +127,8 @@ class Bench(Stopwatch, ABC):
             show(note, style="dim")
         for line in bench.verdicts(result):
             show(line)
-        if plot_path is not None:
-            save(plot(tables), plot_path, plot_path.suffix[1:].lower())
-            show(f"wrote {json_path} and {plot_path}")
+        save(plot(tables), plot_path, plot_path.suffix[1:].lower())
+        show(f"wrote {json_path} and {plot_path}")
         return result
 
 
@@ -151,18 +154,16 @@ def machine(device: torch.device) -> dict[str, Any]:
     }
 
 
-def _check_paths(json_path: Path | None, plot_path: Path | None) -> None:
-    paths = [path for path in (json_path, plot_path) if path is not None]
+def _check_paths(json_path: Path, plot_path: Path) -> None:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UserError(f"bench: the plots need matplotlib; e.g. {extra('bench')}") from error
+    paths, types = (json_path, plot_path), [f".{kind}" for kind in Figure().canvas.get_supported_filetypes()]
     problems = [f"{path}: is a folder, not a file to write" for path in paths if path.is_dir()]
     problems += [f"{path}: no folder {path.parent}" for path in paths if not path.parent.is_dir()]
-    if plot_path is not None:
-        try:
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise UserError(f"bench: the plots need matplotlib; e.g. {extra('bench')}") from error
-        types = [f".{kind}" for kind in Figure().canvas.get_supported_filetypes()]
-        if not problems and plot_path.suffix.lower() not in types:
-            problems.append(sentence(f"--plot {plot_path}", "no such type of plot", accepted=types))
+    if not problems and plot_path.suffix.lower() not in types:
+        problems.append(sentence(f"--plot {plot_path}", "no such type of plot", accepted=types))
     if problems:
         raise UserError(*problems)
 

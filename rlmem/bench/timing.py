@@ -3,7 +3,6 @@
 import ctypes
 import multiprocessing
 import os
-import statistics
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -11,8 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
+from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -20,7 +20,7 @@ from rlmem.errors import one_line
 
 CPU = torch.device("cpu")
 MIB = 2**20
-PRELOAD = ["rlmem.bench.memory", "rlmem.bench.figure3", "torch.fx.experimental.symbolic_shapes"]
+PRELOAD = ["rlmem.bench.figure3", "torch.fx.experimental.symbolic_shapes"]
 """Modules that a measurement of memory needs. torch imports the last one during a backward, which takes a second."""
 
 Run = Callable[[], object]
@@ -35,7 +35,12 @@ class Times:
 
     @property
     def median(self) -> float | None:
-        return statistics.median(self.seconds) if self.seconds else None
+        return median(self.seconds) if self.seconds else None
+
+    def ratio(self, other: "Times") -> float | None:
+        """The median over rounds of the ratio to another's time, since a slow round hits both."""
+        pairs = zip(self.seconds, other.seconds, strict=False)
+        return median(mine / theirs for mine, theirs in pairs) if self.seconds and other.seconds else None
 
 
 @dataclass
@@ -47,6 +52,9 @@ class Stopwatch:
         longer than that, this call as its only time
     device: where the functions compute
     """
+
+    clock: ClassVar[Any] = staticmethod(perf_counter)
+    """The seconds of the clock on the wall, or of the processor."""
 
     rounds: int = 5
     budget: float = 20.0
@@ -87,11 +95,11 @@ class Stopwatch:
     def seconds(self, run: Run, repeats: int = 1) -> float:
         """The seconds of one call, as the mean of `repeats` calls."""
         wait(self.device)
-        began = perf_counter()
+        began = self.clock()
         for _ in range(repeats):
             run()
         wait(self.device)
-        return (perf_counter() - began) / repeats
+        return (self.clock() - began) / repeats
 
     def why_not(self, shorter: Callable[[int], Run]) -> str:
         """Why a task is not measured, or "": it raises, or by an estimate one call would exceed the budget.

@@ -36,7 +36,7 @@ class TopLevel:
     on_exists: Literal["error", "resume", "new"]
     init_from: str | None
     on_nan: Literal["stop", "skip"]
-    compile: Literal["off", "inductor", "graphs"]
+    compile: Literal["off", "graphs"]
     precision: Literal["float32", "bf16", "tf32"]
 
 

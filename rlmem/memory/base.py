@@ -37,9 +37,6 @@ class Memory(nn.Module, ABC):
     breaks: Mapping[str, str] = {}
     """Properties of `rlmem.conformance` that a published option breaks on purpose, with the reason. `rlmem check`
     requires that they do fail. Default options break nothing."""
-    fusible = False
-    """Whether `forward` and `step` are torch's operators alone, with no loop over time and no sizes that are read from
-    the data: `compile=inductor` then fuses them."""
 
     def __init__(self, input_size: int | None = None, output_size: int | None = None, engine: Engine | None = None):
         super().__init__()

@@ -20,8 +20,6 @@ class MLP(Memory):
     layers: how many there are; with 0 the output is x, of width D
     """
 
-    fusible = True
-
     def __init__(self, input_size: int, hidden_size: PositiveInt = 256, layers: NonNegativeInt = 2):
         super().__init__(input_size, hidden_size if layers else input_size)
         sizes = [input_size, *[hidden_size] * layers]

@@ -28,7 +28,6 @@ class Window(Memory):
     caches: dict[str, tuple[int, int]]
     """Name -> slots, width."""
     layers: nn.ModuleList
-    fusible = True
 
     @abstractmethod
     def read(self, x: Tensor, past: "Past") -> Tensor:

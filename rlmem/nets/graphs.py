@@ -118,7 +118,7 @@ class Graphs:
 
 
 def recorded(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P], R]:
-    """`method`, or its graph in modules whose attribute `compiler` is of `Graphs`. A call with keywords has none.
+    """`method`, or its graph in modules that have `Graphs` as their attribute `graphs`. A call with keywords has none.
 
     The method computes what it returns, and gradients in `.grad`, from its positional arguments, weights and constants.
     It may be run once more than it is called, so that it changes nothing but what is the same after a second time, such
@@ -127,7 +127,7 @@ def recorded(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, 
 
     @wraps(method)
     def call(self: M, *args: P.args, **kwargs: P.kwargs) -> R:
-        graphs = self.__dict__.get("compiler")
+        graphs = self.__dict__.get("graphs")
         if not isinstance(graphs, Graphs) or kwargs or Recording.current is not None:  # in the graph of a caller
             return method(self, *args, **kwargs)
         return graphs.call(method, self, args)

@@ -7,7 +7,6 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from rlmem.nets.compiled import compilable
 from rlmem.nets.distributions import Categorical, Distribution, Gaussian, MultiCategorical, TanhGaussian, masked
 from rlmem.nets.layers import POLICY_GAIN, VALUE_GAIN, HeadLayers
 from rlmem.scan.perceptron import through
@@ -39,7 +38,6 @@ class Head(nn.Module):
         """What features go through one after the other."""
         return self.trunk, self.out
 
-    @compilable
     def output(self, features: Tensor) -> Tensor:
         return through(self.layers, features)
 
@@ -59,7 +57,6 @@ class QHead(Head):
         super().__init__(input_size, actions, layers)
         self.value = layers.output(self.out.in_features, 1, self.gain) if dueling else None
 
-    @compilable
     def forward(self, features: Tensor) -> Tensor:
         hidden = self.trunk(features)
         q = self.out(hidden)

@@ -99,12 +99,13 @@ def _as_text(value: Any) -> str:
 
 def change(folder: Path, overrides: Sequence[str], trust: bool = False) -> None:
     """Set other values of RESUMABLE keys, with which every agent continues; `trust` as in `train`. Raises UserError."""
-    agents, example = read(folder).spec.agents, f"rlmem population {shell(folder)} total_steps=2e6"
+    agents, command = read(folder).spec.agents, f"rlmem population {shell(folder)}"
+    example = f"{command} total_steps=2e6"
     require_resumable(overrides, example)
     with rundir.lock(folder):
         changed = []
         for run_dir in (folder / name(agent) for agent in range(agents)):
-            config, saved = stored_config(run_dir, overrides, trust), checkpoints(run_dir).paths()
+            config, saved = stored_config(run_dir, overrides, trust, command), checkpoints(run_dir).paths()
             total, step = config.settings.total_steps, step_of(saved[-1]) if saved else 0
             if total < step:
                 raise UserError(f"total_steps={total}: {run_dir} has taken {step}; e.g. {example}")
@@ -126,7 +127,7 @@ def train(folder: Path, ray: bool = False, gpus: float = 0.0, trust: bool = Fals
     population = read(folder)
     agents = population.spec.agents
     for agent in range(agents):  # the processes that train them do not check again
-        stored_config(folder / name(agent), trust=trust)
+        stored_config(folder / name(agent), (), trust, f"rlmem population {shell(folder)}")
     with rundir.lock(folder):
         history = History(folder, agents)
         history.cut()

@@ -27,16 +27,15 @@ Values = Mapping[str, Mapping[str, float]]
 
 
 def figure3(path: Path, repetition: int, rows: Sequence[str], **options: Any) -> Values:
-    """FFM's figure 3: `rlmem bench memory --figure3`. Rows are options of conf/memory, and torch's GRUs beside them."""
-    from rlmem.bench.figure3 import Figure3Bench, by_model
-    from rlmem.bench.memory import PEERS
+    """FFM's figure 3. Rows are options of conf/memory, and torch's GRUs beside them."""
+    from rlmem.bench.figure3 import PEERS, Figure3Bench, by_model
 
     models = [row for row in rows if row not in PEERS]
     return by_model(Figure3Bench.run(path.with_suffix(".json"), path.with_suffix(".png"), models=models, **options))
 
 
 def returns(path: Path, repetition: int, rows: Sequence[str], **options: Any) -> Values:
-    """Memoroids' figure 5, left: `rlmem bench returns`."""
+    """Memoroids' figure 5, left: discounted returns by scan and by loop."""
     from rlmem.bench.returns import ReturnsBench, sums_by_method
 
     return sums_by_method(ReturnsBench.run(path.with_suffix(".json"), path.with_suffix(".png"), **options))

@@ -64,8 +64,3 @@ def _seals(file: Path) -> dict[str, str]:
 
 def _text(name: str, lines: Lines) -> str:
     return json.dumps([name, *lines])
-
-
-def as_words(rows: Mapping[str, Lines]) -> list[str]:
-    """The values of `--rows` that give these rows."""
-    return [f"{name}={','.join(lines)}" for name, lines in rows.items()]

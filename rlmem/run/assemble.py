@@ -62,7 +62,7 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
     streams = Streams(settings.seed)
     device = choose_device(settings.device)
     if settings.compile != "off" and num_envs is None:
-        _require_compiler(settings, device)
+        _require_graphs(settings, device)
     if settings.precision == "bf16" and (why := bf16.missing(device)):
         raise UserError(f"precision=bf16: {why}; e.g. precision=float32, or RLMEM_BF16=emulated to try it slowly")
     if settings.precision == "tf32" and (why := tf32.missing(device)):
@@ -132,28 +132,20 @@ def choose_device(name: str) -> torch.device:
     return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
 
 
-def _require_compiler(settings: Settings, device: torch.device) -> None:
-    """Raise UserError if networks cannot be compiled as the settings ask, on this device."""
-    where = f"compile={settings.compile}"
-    graphs = settings.compile == "graphs"
-    if settings.precision == "bf16" or (settings.precision == "tf32" and not graphs):
-        what = "no graph was tried with" if graphs else "compiled code has not the products of"
-        what += f" precision={settings.precision}"
-        raise UserError(f"{where}: {what}; expected one of the two; e.g. compile=off")
-    if graphs and device.type != "cuda":
-        raise NotHere(
-            f"{where}: CUDA graphs need a GPU, and this run is on {device}; accepted: off, inductor; e.g. off"
+def _require_graphs(settings: Settings, device: torch.device) -> None:
+    """Raise UserError if CUDA graphs cannot be recorded as the settings ask, on this device."""
+    if settings.precision == "bf16":
+        raise UserError(
+            "compile=graphs: no graph was tried with precision=bf16; expected one of the two; e.g. compile=off"
         )
+    if device.type != "cuda":
+        raise NotHere(f"compile=graphs: CUDA graphs need a GPU, and this run is on {device}; e.g. compile=off")
     try:
-        x = torch.zeros(2, device=device)
-        if graphs:
-            _, replay = Capture()(x.sin)
-            replay()
-            torch.cuda.synchronize()
-        else:
-            torch.compile(torch.sin)(x)
-    except Exception as error:  # of the compiler, of its headers, of a folder that cannot be written
-        raise UserError(f"{where}: it fails here ({one_line(error)}); e.g. compile=off") from error
+        _, replay = Capture()(torch.zeros(2, device=device).sin)
+        replay()
+        torch.cuda.synchronize()
+    except Exception as error:  # of CUDA
+        raise UserError(f"compile=graphs: it fails here ({one_line(error)}); e.g. compile=off") from error
 
 
 def learning_threads(settings: Settings) -> int:

@@ -17,7 +17,6 @@ from rlmem.loops.base import Loop
 from rlmem.loops.callbacks import Callbacks
 from rlmem.loops.parts import LoopParts
 from rlmem.loops.videos import Videos
-from rlmem.nets.compiled import Inductor
 from rlmem.nets.graphs import Graphs
 from rlmem.parallel import place
 from rlmem.record.checkpoint import step_of
@@ -52,7 +51,7 @@ def make_loop(
         what = "only `rlmem train` and `rlmem resume` train one run in several processes"
         raise UserError(f"trainer.devices={devices}: {what}; e.g. trainer.devices=1")
     if settings.compile != "off":
-        parts.agent.compile_by(Inductor() if settings.compile == "inductor" else Graphs(progress.say))
+        parts.agent.record_by(Graphs(progress.say))
     episodes, every, most = settings.evaluation.episodes, settings.evaluation.video_every, settings.evaluation.max_steps
     videos = None
     if run_dir is not None and every is not None:

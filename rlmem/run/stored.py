@@ -34,12 +34,14 @@ RESUMABLE = (
 """Keys that a resumed run may change, since they do not affect what was learnt so far."""
 
 
-def stored_config(run_dir: Path, overrides: Sequence[str] = (), trust: bool = False) -> Config:
+def stored_config(
+    run_dir: Path, overrides: Sequence[str] = (), trust: bool = False, command: str | None = None
+) -> Config:
     """The checked configuration of the run in `run_dir`, from which its parts can be built.
 
     Building imports and calls what a configuration names. A run that another user made, or whose configuration was
     edited, may therefore name nothing but rlmem's own classes, which is checked before anything is imported. With
-    `trust`, any configuration is accepted.
+    `trust`, any configuration is accepted. `command` continues the training; None: the agent does not learn.
 
     Raises UserError for a configuration that is refused, for a format that this version cannot read, and for links in
     the directory, through which writing would reach other places; NoRun where there is no run.
@@ -56,6 +58,11 @@ def stored_config(run_dir: Path, overrides: Sequence[str] = (), trust: bool = Fa
                     str(run_dir / "config.yaml"), what, example="--trust (trust=True in Python) if the change is meant"
                 )
             )
+    if values.get("compile") == "inductor":
+        if command and not any(override.startswith("compile=") for override in overrides):
+            what = "compile=inductor is not supported any more, and last digits differ without it"
+            raise UserError(sentence(str(run_dir), what, example=f"{command} compile=off"))
+        values = values | {"compile": "off"}
     stored = Config(values, about["choices"], tuple(about["overrides"]))
     if missing := [group for group in SUPPLIED if group not in about["choices"]]:
         raise rundir.NoRun(f"{run_dir / 'run.json'}: is damaged (it lacks {', '.join(missing)}); restore it")

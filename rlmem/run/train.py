@@ -103,9 +103,10 @@ def resume(
     if checkpoint is not None:
         example = f"rlmem train init_from={shell(run)} run_dir={shell(run_dir)}-2"
         raise mistake(str(run), "a run continues from its newest checkpoint only", example=example)
-    require_resumable(overrides, f"rlmem resume {shell(run_dir)} total_steps=2000000")
+    command = f"rlmem resume {shell(run_dir)}"
+    require_resumable(overrides, f"{command} total_steps=2000000")
     require_alone(run_dir)
-    return train(stored_config(run_dir, overrides, trust), run_dir, console, callbacks)
+    return train(stored_config(run_dir, overrides, trust, command), run_dir, console, callbacks)
 
 
 def plan(config: Config) -> str:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rlmem.bench.loop import training_loop
+from rlmem.bench.train import training_loop
 
 
 def train(setting, turn):

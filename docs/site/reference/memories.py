@@ -10,7 +10,8 @@ from torch.utils._pytree import tree_leaves
 from reference.docstrings import docstring
 from reference.keys import key_table, node
 from reference.markdown import ROOT, Page, code, commands, defined, file_of, prose, rows_of, sections, table
-from rlmem.bench.memory import mib, ratio
+from rlmem.bench.figure3 import mib
+from rlmem.bench.skeleton import quotient
 from rlmem.config.catalog import catalog
 from rlmem.config.targets import annotation, build, locate, parameters
 from rlmem.conformance import facts
@@ -98,13 +99,17 @@ def measured(name: str) -> str:
         (
             f"{cell['episodes']:,} x {cell['length']:,}",
             code(cell["scheme"]),
-            number(ratio(cell), 2),
+            number(quotient(cell["seconds"], cell["peer_seconds"]), 2),
             number(mib(cell), 0),
         )
         for cell in model["cells"]
     ]
     steps = [
-        (f"{step['rows']:,}", number(step["seconds"] * 1e6 if step["seconds"] else None, 0), number(ratio(step), 2))
+        (
+            f"{step['rows']:,}",
+            number(step["seconds"] * 1e6 if step["seconds"] else None, 0),
+            number(quotient(step["seconds"], step["peer_seconds"]), 2),
+        )
         for step in model["latency"]
     ]
     where = machine["processor"] if machine["device"] == "cpu" else machine["device"]

@@ -1,4 +1,4 @@
-"""`rlmem bench env`: steps per second of the native environments, beside one of the packages that they reproduce."""
+"""Steps per second of the native environments, beside one of the packages that they reproduce."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing

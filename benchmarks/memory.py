@@ -1,75 +1,37 @@
-"""`rlmem bench memory`: time and memory of the options of conf/memory, beside `torch.nn.GRU`."""
+"""Time and memory of the options of conf/memory, beside `torch.nn.GRU`."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from rlmem.bench.peers import TorchGRU
-from rlmem.bench.scan import SHAPES, ScanBench, Shape
-from rlmem.bench.skeleton import Bench, Numbers, Table, check_names, progress, quotient
-from rlmem.bench.timing import MIB, Run, Times, peak_bytes, using_threads, wait
+from rlmem.bench.figure3 import PEER, Memories, Rows, TorchGRU, mib
+from rlmem.bench.skeleton import Numbers, Table, progress, quotient
+from rlmem.bench.timing import Run, Times, peak_bytes
 from rlmem.config.catalog import catalog
-from rlmem.config.compose import load
-from rlmem.config.targets import build
 from rlmem.conformance import facts
 from rlmem.errors import one_line
 from rlmem.memory.base import Memory
 from rlmem.scan import chosen_engine
 
-MODEL, PEER = "model", "torch.nn.GRU"
-PEERS = {PEER: "rlmem.bench.peers.TorchGRU", "torch.nn.GRUCell": "rlmem.bench.peers.TorchGRUCell"}
+MODEL = "model"
 SCHEMES = ("segment", "tape")
 ROWS_ACTED = (1, 8)
-STEPS, BLOCK = 1024, 64
-"""The steps that latency is measured over (appendix G of FFM's paper), and the steps of one turn."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Episodes of `length` slots: a row for each (`segment`), or all in one row (`tape`)."""
-
-    scheme: str
-    episodes: int
-    length: int
-
-    def shorter(self, part: int) -> "Rows":
-        """The same number of episodes, each with one `part`-th of the length."""
-        return replace(self, length=max(1, self.length // part))
-
-    def batch(self, input_size: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """x [B, T, D] and start [B, T]."""
-        E, T = self.episodes, self.length
-        shape = (1, E * T) if self.scheme == "tape" else (E, T)
-        x = torch.randn(*shape, input_size, generator=torch.Generator().manual_seed(1))
-        start = torch.arange(E * T) % T == 0
-        return x.to(device), start.view(shape).to(device)
 
 
 @dataclass
-class MemoryBench(Bench):
+class MemoryBench(Memories):
     """Forward and backward, steps, memory and size of each model, from `input_size` to `hidden_size` features.
 
-    models: options of conf/memory; all by default; one that raises is reported, and the others are measured
-    lengths: slots of an episode, one cell of `slots` for each; 128, 1,024 and 16,384 by default
-    scans: shapes for `rlmem bench scan`, which is run too; by default its own, or none if models or lengths are given
+    models: options of conf/memory, all by default; one that raises is reported, and the others are measured
+    lengths: slots of an episode, one cell of `slots` for each
+    slots: of a cell
     """
 
     name = "memory"
-    models: Sequence[str] | None = None
-    lengths: Sequence[int] = ()
+    lengths: Sequence[int] = (128, 1024, 16384)
     slots: int = 16384
-    input_size: int = 128
-    hidden_size: int = 256
-    scans: Sequence[Shape] | None = None
-
-    def __post_init__(self) -> None:
-        if self.scans is None:
-            self.scans = () if self.models or self.lengths else SHAPES
-        self.lengths = tuple(self.lengths or (128, 1024, 16384))
-        check_names("", "memory", self.models or (), catalog()["memory"])
 
     def measure(self, result: Numbers) -> Iterator[None]:
         chosen_engine("auto", self.device)  # compiles the kernels, if need be, before anything is measured
@@ -77,20 +39,6 @@ class MemoryBench(Bench):
         for name in progress([PEER, *(self.models or catalog()["memory"])], "memories"):
             result["models"][name] = self.model(name)
             yield
-        scans = ScanBench(self.rounds, self.budget, self.device, shapes=tuple(self.scans or ()))
-        yield from scans.measure(result)
-
-    def node(self, name: str) -> dict[str, Any]:
-        """`_target_` and arguments of an option of conf/memory, or of a peer."""
-        if name in PEERS:
-            return {"_target_": PEERS[name], "hidden_size": self.hidden_size}
-        return load([f"memory={name}", f"memory.hidden_size={self.hidden_size}"]).values["memory"]
-
-    def build(self, node: dict[str, Any]) -> Memory:
-        """The model, with the same weights every time."""
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            return build(node, input_size=self.input_size).to(self.device)
 
     def model(self, name: str) -> Numbers:
         """Everything about one model; {"error": why} if it cannot be built or stepped."""
@@ -105,29 +53,6 @@ class MemoryBench(Bench):
         except Exception as error:
             return {"error": one_line(error)}
         return found | {"cells": [cell for T in self.lengths for cell in self.cells(node, memory, peer, T)]}
-
-    def latency(self, memories: dict[str, Memory], B: int) -> dict[str, Times]:
-        """The times of a step of B rows, from blocks of steps that take turns, with one thread, as rlmem acts."""
-        with using_threads(1):
-            blocks = {name: self.steps(memory, B) for name, memory in memories.items()}
-            times = replace(self, rounds=STEPS // BLOCK).turns(blocks)
-        return {name: Times([block / BLOCK for block in time.seconds], time.note) for name, time in times.items()}
-
-    def steps(self, memory: Memory, B: int) -> Run:
-        """A block of steps of B rows without autograd."""
-        x = torch.randn(B, self.input_size, generator=torch.Generator().manual_seed(1)).to(self.device)
-        state, start = memory.initial_state(B), torch.full((B,), True, device=self.device)
-        goes_on = ~start
-
-        @torch.no_grad()
-        def run() -> None:
-            nonlocal state, start
-            for _ in range(BLOCK):
-                _, state = memory.step(x, state, start)
-                start = goes_on
-                wait(self.device)
-
-        return run
 
     def cells(self, node: dict[str, Any], memory: Memory, peer: Memory, T: int) -> list[Numbers]:
         """Forward and backward of episodes of T slots in each layout, in turns with the peer, and their peak memory.
@@ -195,12 +120,9 @@ class MemoryBench(Bench):
                 rows.append((name, *(n for c in cells for n in (quotient(c["seconds"], 1e-3), ratio(c), mib(c)))))
             measures = "ms forward + backward, ratio to torch.nn.GRU's, MiB of live tensors at the peak"
             yield Table(f"{max(1, self.slots // T):,} x {T:,} slots: {measures}", ["memory"], columns, rows)
-        if result["scans"]:
-            yield from ScanBench().tables(result)
 
     def notes(self, result: Numbers) -> Iterator[str]:
         yield from notes_on(result["models"])
-        yield from ScanBench().notes(result)
 
 
 def cell_of(model: Numbers, scheme: str, length: int) -> Numbers:
@@ -212,10 +134,6 @@ def cell_of(model: Numbers, scheme: str, length: int) -> Numbers:
 def ratio(row: Numbers) -> float | None:
     """The seconds of a row, relative to the peer's."""
     return quotient(row["seconds"], row["peer_seconds"])
-
-
-def mib(row: Numbers) -> float | None:
-    return quotient(row["peak_bytes"], MIB)
 
 
 def notes_on(models: dict[str, Numbers]) -> Iterator[str]:

@@ -1,25 +1,23 @@
-"""`rlmem bench solve`: steps and seconds until a game is solved, beside sb3-contrib's RecurrentPPO."""
+"""Steps and seconds until a game is solved, beside sb3-contrib's RecurrentPPO."""
 
 import tempfile
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
 from typing import Any, cast
 
 import numpy as np
-import torch
 
 from rlmem.acting.evaluate import Request, evaluate
 from rlmem.agents.base import Agent
-from rlmem.bench.loop import training_loop
 from rlmem.bench.skeleton import Bench, Numbers, Table, check_names
-from rlmem.bench.timing import using_threads, wait
+from rlmem.bench.timing import wait
+from rlmem.bench.train import games, recurrent_ppo, training_loop
 from rlmem.config.catalog import catalog
-from rlmem.errors import UserError, extra
 from rlmem.loops.base import one_thread
 
 MODELS = ("gru", "lstm", "ffm")
@@ -47,7 +45,7 @@ class SolveBench(Bench):
     """
 
     name = "solve"
-    refused = frozenset({"budget", "plot_path"})
+    refused = frozenset({"budget"})
     models: Sequence[str] = MODELS
     overrides: Sequence[str] = ()
     solved: float = 0.9
@@ -56,33 +54,25 @@ class SolveBench(Bench):
     peer: bool = True
 
     def __post_init__(self) -> None:
-        self.learn_threads, self.threads = self.threads or torch.get_num_threads(), None
         check_names("", "memory", self.models, catalog()["memory"])
 
     def measure(self, result: Numbers) -> Iterator[None]:
-        if self.peer:
-            try:
-                import sb3_contrib  # noqa: F401
-            except ImportError as error:
-                raise UserError(f"bench solve: needs sb3-contrib as the peer; e.g. {extra('bench')}") from error
-        result["learn_threads"] = self.learn_threads
-        found = result["runs"] = {name: [] for name in (*self.models, *([PEER] if self.peer else []))}
+        runs_by_name = result["runs"] = {name: [] for name in (*([PEER] if self.peer else []), *self.models)}
         for seed in range(self.rounds):
-            for name, runs in found.items():
+            for name, runs in runs_by_name.items():
                 with tempfile.TemporaryDirectory() as folder:
                     learner = Peer(self, seed) if name == PEER else Ours(self, name, seed, Path(folder))
                     runs.append(self.run_of(learner))
                 yield
 
-    def run_of(self, learner: "Learner") -> Numbers:
+    def run_of(self, learner: "Ours | Peer") -> Numbers:
         """What learning took, and the mean returns of its evaluations."""
         returns: list[float] = []
         used = dict.fromkeys(MEASURES[1:], 0.0)
         while not returns or (returns[-1] < self.solved and learner.steps < self.most_steps):
             began, cpu = perf_counter(), process_time()
-            with using_threads(self.learn_threads):
-                learner.learn(min(self.every, self.most_steps - learner.steps))
-                wait(self.device)
+            learner.learn(min(self.every, self.most_steps - learner.steps))
+            wait(self.device)
             used["seconds"] += perf_counter() - began
             used["cpu_seconds"] += process_time() - cpu
             with one_thread():
@@ -92,43 +82,27 @@ class SolveBench(Bench):
     def tables(self, result: Numbers) -> list[Table]:
         rows = []
         for name, runs in result["runs"].items():
-            row: list[Any] = [name, f"{sum(run['solved'] for run in runs)} of {len(runs)}"]
-            for measure in MEASURES:
-                values = sorted(run[measure] if run["solved"] else float("inf") for run in runs)
-                row += [f"{median(values):,.0f} [{values[0]:,.0f}, {values[-1]:,.0f}]"]
-            rows.append(row)
-        title = f"until a mean return of {self.solved:g}: median [least, greatest] over seeds"
-        return [Table(title, ["", "solved", "steps", "seconds", "processor seconds"], {}, rows)]
+            medians = [median(run[measure] if run["solved"] else inf for run in runs) for measure in MEASURES]
+            solved = f"{sum(run['solved'] for run in runs)} of {len(runs)}"
+            rows.append((name, solved, *(value if value < inf else None for value in medians)))
+        columns = {"steps": "steps", "seconds": "seconds", "processor seconds": "seconds"}
+        return [Table(f"until a mean return of {self.solved:g}: medians over seeds", ["", "solved"], columns, rows)]
 
 
-class Learner(ABC):
-    """A run that a benchmark takes further.
+class Ours:
+    """A run of rlmem."""
 
-    steps: environment steps taken so far
-    """
-
-    steps: int
-
-    @abstractmethod
-    def learn(self, steps: int) -> None:
-        """Learn for about as many steps."""
-
-    @abstractmethod
-    def score(self) -> float:
-        """The mean return of greedy episodes."""
-
-
-class Ours(Learner):
     def __init__(self, bench: SolveBench, memory: str, seed: int, folder: Path):
         game = ["env=repeat_previous", f"env.num_envs={ENVS}", f"memory={memory}", f"memory.hidden_size={WIDTH}"]
         run = [f"seed={seed}", f"device={bench.device.type}", f"total_steps={bench.most_steps}"]
         self.loop = training_loop([*game, *bench.overrides, *run], folder)
 
     @property
-    def steps(self) -> int:  # type: ignore[override]
+    def steps(self) -> int:
         return self.loop.collector.steps
 
     def learn(self, steps: int) -> None:
+        """Learn for about as many steps."""
         end, rollout = self.steps + steps, 0
         while self.steps + rollout // 2 < end:
             before = self.steps
@@ -136,29 +110,25 @@ class Ours(Learner):
             rollout = self.steps - before  # slots of final observations are no steps: a little less than the peer's
 
     def score(self) -> float:
+        """The mean return of greedy episodes."""
         request = Request(EPISODES, self.loop.streams, self.loop.device)
         with closing(self.loop.make_eval_env()) as env:
             return float(evaluate(cast(Agent, self.loop.agent), env, request, greedy=True).returns.mean())
 
 
-class Peer(Learner):
-    def __init__(self, bench: SolveBench, seed: int):
-        from popgym.envs import RepeatPreviousEasy
-        from sb3_contrib import RecurrentPPO
-        from stable_baselines3.common.vec_env import DummyVecEnv
+class Peer:
+    """A run of sb3-contrib."""
 
-        make = lambda: DummyVecEnv([RepeatPreviousEasy] * ENVS)  # noqa: E731
-        lstm = {"shared_lstm": True, "enable_critic_lstm": False, "lstm_hidden_size": WIDTH, "net_arch": HEADS}
-        sizes: dict[str, Any] = {"n_steps": SLOTS, "batch_size": ENVS * SLOTS // MINIBATCHES, "n_epochs": EPOCHS}
+    def __init__(self, bench: SolveBench, seed: int):
         anneal = lambda left: LR * (1 - self.steps / bench.most_steps)  # noqa: E731
         self.model: Any = None
-        run: dict[str, Any] = {"learning_rate": anneal, "ent_coef": 0.01, "seed": seed, "device": str(bench.device)}
-        self.model = RecurrentPPO("MlpLstmPolicy", make(), policy_kwargs=lstm, **sizes, **run)
-        self.eval_env = make()
+        run = {"learning_rate": anneal, "ent_coef": 0.01, "seed": seed, "device": str(bench.device)}
+        self.model = recurrent_ppo(ENVS, SLOTS, EPOCHS, MINIBATCHES, HEADS, shared=True, **run)
+        self.eval_env = games(ENVS)
         self.eval_env.seed(seed)
 
     @property
-    def steps(self) -> int:  # type: ignore[override]
+    def steps(self) -> int:
         return 0 if self.model is None else self.model.num_timesteps
 
     def learn(self, steps: int) -> None:
