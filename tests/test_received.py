@@ -460,6 +460,16 @@ def test_yaml_takes_no_time_that_is_quadratic(text):
             assert "base 60" not in text
 
 
+@pytest.mark.skipif(not yaml.__with_libyaml__, reason="PyYAML was built without its reader in C")
+def test_yaml_is_read_by_the_faster_reader():
+    def spent(load: Callable[[str], Any]) -> float:
+        began = time.process_time()
+        assert len(load("- {a: 1}\n" * 3000)) == 3000
+        return time.process_time() - began
+
+    assert spent(plainyaml.load) < spent(yaml.safe_load) / 2
+
+
 def test_a_number_to_the_base_of_60_is_text_and_all_else_is_as_before():
     text = "{a: 1:20:30, b: 1:20.5, c: 12, d: 1.5e+3, e: 0x1f, f: 017, g: .inf, h: yes, i: null, j: '1:2', k: -3}"
     assert plainyaml.load(text) == yaml.safe_load(text) | {"a": "1:20:30", "b": "1:20.5"}
@@ -501,16 +511,46 @@ def test_a_report_leaves_out_folders_that_lie_elsewhere(folder, capsys):
     shutil.move(folder("run"), "outside/run")
     Path("mine/run").symlink_to(Path("outside/run").absolute())
     assert main(["report", "mine"]) == 2
-    example = f"rlmem report {Path('outside/run').absolute()}"
-    assert f"mine/run: is a link, which is not followed; e.g. {example}\n" in capsys.readouterr().err
-    assert main(example.split()[1:]) == main(["report", "mine/run"]) == 0
+    target = str(Path("outside/run").absolute())
+    assert (
+        f"mine/run: is a link, which is not followed; expected its target; e.g. {target}\n" in capsys.readouterr().err
+    )
+    assert main(["report", target]) == main(["report", "mine/run"]) == 0
+
+
+def test_a_file_that_the_user_names_may_be_a_link_out_of_its_folder(folder, capsys):
+    folder("data")
+    Path("outside/sweep.yaml").write_text(f"overrides: {json.dumps(RUN)}\ngrid: {{seed: [0, 1]}}\n")
+    for name, target in (("d.hdf5", "data/data.hdf5"), ("s.yaml", "outside/sweep.yaml"), ("e.yaml", "mine/small.yaml")):
+        Path("named", name).parent.mkdir(exist_ok=True)
+        Path("named", name).symlink_to(Path(target).absolute())
+    env = "env=cartpole_p"
+    for command in (
+        "dataset info named/d.hdf5",
+        f"dataset import named/d.hdf5 {env} --out out.hdf5",
+        f"train --dry-run algo=decision_model algo.dataset=named/d.hdf5 {env}",
+        "sweep named/s.yaml --dry-run",
+        "reproduce named/e.yaml --budget smoke --dry-run",
+    ):
+        assert main(command.split()) == 0, capsys.readouterr().err
+
+
+def test_a_file_of_holes_is_refused_before_it_is_read(folder):
+    path = folder("run") / f"{SAVED}.pt"
+    os.truncate(path, 1 << 40)
+    with bounded(5), pytest.raises(ValueError, match="most of them never written"):
+        read(path)
+    with open("half", "wb") as file:
+        file.write(bytes(received.ROOM // 64))
+        file.truncate(received.ROOM + 1)
+    received.opened(Path("half")).close()
 
 
 def test_links_back_to_a_folder_cost_a_report_no_time(folder, capsys):
     where = folder("run").parent
     for number in range(30):
         (where / f"again{number}").symlink_to(".")
-    assert len(find.run_dirs(where)) == 1
+    assert len(find.run_dirs(where, [])) == 1
 
 
 # --- what a configuration or a list of runs names --------------------------------------------------------------------

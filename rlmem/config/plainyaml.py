@@ -14,7 +14,7 @@ DIGITS = 400
 """Characters of a number at most."""
 
 
-class Loader(yaml.SafeLoader):
+class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # that in C is much faster
     """The reader of plain data, for which a number to the base of 60 (1:20:30) is text.
 
     The time that such a number takes is quadratic in its length.
