@@ -19,6 +19,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -458,6 +459,37 @@ def test_yaml_takes_no_time_that_is_quadratic(text):
             assert isinstance(plainyaml.load(text)["a"], str)
         except yaml.YAMLError:
             assert "base 60" not in text
+
+
+def test_yaml_with_aliases_holds_no_more_values_than_a_long_file():
+    names = "abcdefgh"
+    lines = [f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]" for old, new in pairwise(names)]
+    for text in ("\n".join(["a: &a [1]", *lines]), "a: &a {b: *a}"):
+        with bounded(20), pytest.raises(yaml.YAMLError, match="more than"):
+            plainyaml.load(text)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [("- 1", "no mapping"), ("a: &a {b: *a}", "more than"), ("\0", "cannot be read"), (b"\xff", "cannot be read"),
+     ("defaults: [x, y]", None), ("defaults: 5", None), (pipe, None), (Path.mkdir, None), (sparse, "has 21,")],
+    ids=range(9),
+)  # fmt: skip
+def test_the_options_of_somebodys_repository_are_listed_or_refused_in_one_line(folder, capsys, content, what):
+    path = Path("conf/memory/x.yaml")
+    path.parent.mkdir(parents=True)
+    path.with_name("y.yaml").write_text("# Another\ndefaults: [x]\n")
+    if callable(content):
+        if content is sparse:
+            path.touch()
+        content(path)
+    else:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with bounded():
+        codes = {main(["train", "--help", "memory=x"]), main(["list", "memory"])}
+    said = capsys.readouterr().err.splitlines()
+    assert codes <= {0, 2}
+    assert bool(what) == (2 in codes) and all(what and what in line for line in said), said
 
 
 @pytest.mark.skipif(not yaml.__with_libyaml__, reason="PyYAML was built without its reader in C")

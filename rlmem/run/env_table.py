@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-import yaml
 from gymnasium import Space, spaces
 
-from rlmem.config.catalog import default_choices, description, with_parents
+from rlmem.config.catalog import content_of, default_choices, description, with_parents
 from rlmem.config.paths import option_dirs
 from rlmem.config.targets import annotation, build, locate, parameters
 from rlmem.errors import UserError
@@ -49,11 +48,16 @@ def rows(lines: Sequence[str] = (), names: Sequence[str] = ()) -> list[Row]:
     names: these options alone
     """
     found = []
-    files = {file.stem: file for folder in reversed(option_dirs("env", lines)) for file in folder.glob("[!_]*.yaml")}
+    files = {
+        file.stem: file
+        for folder in reversed(option_dirs("env", lines))
+        for file in folder.glob("[!_]*.yaml")
+        if file.is_file()
+    }
     for file in (file for name, file in sorted(files.items()) if not names or name in names):
         node: dict[str, Any] = {}
         for part in with_parents(file):
-            node |= yaml.safe_load(part.read_text(encoding="utf-8")) or {}
+            node |= content_of(part)
         node = {key: value for key, value in node.items() if key not in ("defaults", "evaluation")}
         first, env = _row(file, node)
         levels = getattr(env, "levels", ()) if "level" in node else ()
@@ -74,7 +78,7 @@ def _other_backends(node: dict[str, Any]) -> list[str]:
 
 def _row(file: Path, node: dict[str, Any]) -> tuple[Row, Any]:
     row = Row(file.stem, node.get("level"), description(file), backend=node.get("backend"))
-    if "???" in node.values():  # the user names the environment
+    if "???" in node.values() or "_target_" not in node:  # the user names the environment
         return row, None
     try:
         env = build(node | ({"num_envs": 1} if "num_envs" in node else {}))
