@@ -492,6 +492,16 @@ def test_the_options_of_somebodys_repository_are_listed_or_refused_in_one_line(f
     assert bool(what) == (2 in codes) and all(what and what in line for line in said), said
 
 
+@pytest.mark.parametrize(
+    "option", ["_target_: os.mkdir\npath: canary", "_target_: 5", "level: [1]", "[", ""], ids=range(5)
+)
+def test_a_list_of_environments_calls_nothing_else(folder, capsys, option):
+    Path("conf/env").mkdir(parents=True)
+    Path("conf/env/own.yaml").write_text(option)
+    assert main(["list", "env", "own"]) == (2 if option == "[" else 0)
+    assert not Path("canary").exists()
+
+
 @pytest.mark.skipif(not yaml.__with_libyaml__, reason="PyYAML was built without its reader in C")
 def test_yaml_is_read_by_the_faster_reader():
     def spent(load: Callable[[str], Any]) -> float:
@@ -565,6 +575,32 @@ def test_a_file_that_the_user_names_may_be_a_link_out_of_its_folder(folder, caps
         "reproduce named/e.yaml --budget smoke --dry-run",
     ):
         assert main(command.split()) == 0, capsys.readouterr().err
+
+
+def test_a_report_has_no_control_characters(folder):
+    file = folder("run") / "run.json"
+    file.write_text(file.read_text().replace('"memory": "gru"', '"memory": "\\u001b[2J\\u0000\\u202e"', 1))
+    assert main(["report", "run"]) == 0
+    text = Path("report.html").read_text()
+    assert "\ufffd[2J" in text and not {"\x1b", "\0", "\u202e"} & {*text}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("agents", 2.5), ("agents", 0), ("agents", 10**9), ("every", -1), ("own", [])]
+)
+def test_numbers_of_a_population_are_those_that_one_has(folder, capsys, key, value):
+    path = folder("population") / "population.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {key: value}))
+    assert main(["population", "status", "population"]) == 2
+    assert "is damaged (not what was written)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("key", "value"), [("logger", "x"), ("logger", {"wandb": [1]}), ("evaluation", "x")])
+def test_a_run_of_a_wrong_shape_is_not_uploaded(folder, capsys, key, value):
+    path = folder("run") / "config.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {key: value}))
+    assert main(["sync", "run"]) == 2
+    assert "is damaged (" in capsys.readouterr().err
 
 
 def test_a_file_of_holes_is_refused_before_it_is_read(folder):

@@ -10,8 +10,9 @@ from gymnasium import Space, spaces
 
 from rlmem.config.catalog import content_of, default_choices, description, with_parents
 from rlmem.config.paths import option_dirs
-from rlmem.config.targets import annotation, build, locate, parameters
+from rlmem.config.targets import annotation, build, locate, parameters, require_kind
 from rlmem.errors import UserError
+from rlmem.run.build import BASES
 from rlmem.spaces import is_tree, leaves
 
 PLAYERS = ("random", "memoryless", "oracle")
@@ -69,7 +70,7 @@ def rows(lines: Sequence[str] = (), names: Sequence[str] = ()) -> list[Row]:
 
 def _other_backends(node: dict[str, Any]) -> list[str]:
     """The other values of the key `backend` of an option that has no levels."""
-    target = locate(node["_target_"]) if "backend" in node and "level" not in node else None
+    target = locate(str(node.get("_target_"))) if "backend" in node and "level" not in node else None
     if target is None or "backend" not in parameters(target):
         return []
     accepted = annotation(parameters(target)["backend"], target)
@@ -77,10 +78,12 @@ def _other_backends(node: dict[str, Any]) -> list[str]:
 
 
 def _row(file: Path, node: dict[str, Any]) -> tuple[Row, Any]:
-    row = Row(file.stem, node.get("level"), description(file), backend=node.get("backend"))
-    if "???" in node.values() or "_target_" not in node:  # the user names the environment
+    level, backend = (None if node.get(key) is None else str(node[key]) for key in ("level", "backend"))
+    row = Row(file.stem, level, description(file), backend=backend)
+    if "???" in node.values():  # the user names the environment
         return row, None
     try:
+        require_kind(str(node.get("_target_")), BASES["env"])  # before it is called: a list runs no other code
         env = build(node | ({"num_envs": 1} if "num_envs" in node else {}))
     except (ImportError, UserError, ValueError):  # its package is not installed, or the backend does not have it
         return row, None
