@@ -47,7 +47,7 @@ from rlmem.sweep.jobs import NewJob
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.run import Options
 from rlmem.sweep.spec import SweepSpec
-from rlmem.system import forked, received
+from rlmem.system import forked, received, strictjson
 
 GB = 1 << 30
 ROOT = Path(__file__).parents[1]
@@ -601,6 +601,11 @@ def test_a_run_of_a_wrong_shape_is_not_uploaded(folder, capsys, key, value):
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {key: value}))
     assert main(["sync", "run"]) == 2
     assert "is damaged (" in capsys.readouterr().err
+
+
+def test_values_are_counted_without_memory_for_each():
+    with bounded(60, 1 << 26):
+        assert sum(1 for _ in strictjson.nodes([[]] * 2_000_000)) == 2_000_001
 
 
 def test_a_file_of_holes_is_refused_before_it_is_read(folder):
