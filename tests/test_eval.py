@@ -99,6 +99,20 @@ def test_the_same_as_text_and_by_a_pattern(folder, capsys):
     assert line.split()[1][:5] in table
 
 
+def test_a_link_below_a_folder_is_named_and_not_followed(folder, capsys):
+    (folder.parent / "others").mkdir()
+    (folder / "mlp-0").rename(folder.parent / "others" / "mlp-0")
+    (folder / "far").symlink_to((folder.parent / "others" / "mlp-0").absolute())
+    assert main(["eval", str(folder), "--episodes", "2"]) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert out[-1].startswith(f"not evaluated: {folder / 'far'}: is a link, which is not followed; expected its target")
+    only = folder.parent / "only"
+    only.mkdir()
+    (folder / "far").rename(only / "far")
+    assert main(["eval", str(only)]) == 2
+    assert "is a link, which is not followed" in capsys.readouterr().err
+
+
 def test_what_cannot_be_evaluated_is_named_last_and_the_others_are_evaluated(folder, capsys):
     for path in (folder / "mlp-0" / "checkpoints").iterdir():
         path.unlink()

@@ -78,6 +78,8 @@ def test_every_form_of_a_start(start, expected):
         (("O: listen : 1\n", "O: listen : 2\n"), "x:17: '2' is none of the states (0, 1)"),
         (("0.15 0.85\nR", "0.15 high\nR"), "x:18: expected a number, got 'high'"),
         (("T: listen : 0 : 1 0.0\n", ""), "T of listen, 0: probabilities sum to 1.5; expected 1 in all"),
+        (("states: 2\n", "states: 999999999\n"), "999999999 are too many; expected at most 100,000"),
+        (("states: 2\n", f"states: {'9' * 5000}\n"), "999999999 are too many; expected at most 100,000"),
         (("values: cost", "values: money"), "values: expected reward or cost"),
         (("states: 2\n", ""), "x:6: states must be said before start"),
         (("observations: 2\n", ""), "observations must be said before T, O and R"),

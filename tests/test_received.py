@@ -19,6 +19,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ from rlmem.sweep.jobs import NewJob
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.run import Options
 from rlmem.sweep.spec import SweepSpec
-from rlmem.system import forked, received
+from rlmem.system import forked, received, strictjson
 
 GB = 1 << 30
 ROOT = Path(__file__).parents[1]
@@ -460,6 +461,57 @@ def test_yaml_takes_no_time_that_is_quadratic(text):
             assert "base 60" not in text
 
 
+def test_yaml_with_aliases_holds_no_more_values_than_a_long_file():
+    names = "abcdefgh"
+    lines = [f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]" for old, new in pairwise(names)]
+    for text in ("\n".join(["a: &a [1]", *lines]), "a: &a {b: *a}"):
+        with bounded(20), pytest.raises(yaml.YAMLError, match="more than"):
+            plainyaml.load(text)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [("- 1", "no mapping"), ("a: &a {b: *a}", "more than"), ("\0", "cannot be read"), (b"\xff", "cannot be read"),
+     ("defaults: [x, y]", None), ("defaults: 5", None), (pipe, None), (Path.mkdir, None), (sparse, "has 21,")],
+    ids=range(9),
+)  # fmt: skip
+def test_the_options_of_somebodys_repository_are_listed_or_refused_in_one_line(folder, capsys, content, what):
+    path = Path("conf/memory/x.yaml")
+    path.parent.mkdir(parents=True)
+    path.with_name("y.yaml").write_text("# Another\ndefaults: [x]\n")
+    if callable(content):
+        if content is sparse:
+            path.touch()
+        content(path)
+    else:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with bounded():
+        codes = {main(["train", "--help", "memory=x"]), main(["list", "memory"])}
+    said = capsys.readouterr().err.splitlines()
+    assert codes <= {0, 2}
+    assert bool(what) == (2 in codes) and all(what and what in line for line in said), said
+
+
+@pytest.mark.parametrize(
+    "option", ["_target_: os.mkdir\npath: canary", "_target_: 5", "level: [1]", "[", ""], ids=range(5)
+)
+def test_a_list_of_environments_calls_nothing_else(folder, capsys, option):
+    Path("conf/env").mkdir(parents=True)
+    Path("conf/env/own.yaml").write_text(option)
+    assert main(["list", "env", "own"]) == (2 if option == "[" else 0)
+    assert not Path("canary").exists()
+
+
+@pytest.mark.skipif(not yaml.__with_libyaml__, reason="PyYAML was built without its reader in C")
+def test_yaml_is_read_by_the_faster_reader():
+    def spent(load: Callable[[str], Any]) -> float:
+        began = time.process_time()
+        assert len(load("- {a: 1}\n" * 3000)) == 3000
+        return time.process_time() - began
+
+    assert spent(plainyaml.load) < spent(yaml.safe_load) / 2
+
+
 def test_a_number_to_the_base_of_60_is_text_and_all_else_is_as_before():
     text = "{a: 1:20:30, b: 1:20.5, c: 12, d: 1.5e+3, e: 0x1f, f: 017, g: .inf, h: yes, i: null, j: '1:2', k: -3}"
     assert plainyaml.load(text) == yaml.safe_load(text) | {"a": "1:20:30", "b": "1:20.5"}
@@ -501,16 +553,77 @@ def test_a_report_leaves_out_folders_that_lie_elsewhere(folder, capsys):
     shutil.move(folder("run"), "outside/run")
     Path("mine/run").symlink_to(Path("outside/run").absolute())
     assert main(["report", "mine"]) == 2
-    example = f"rlmem report {Path('outside/run').absolute()}"
-    assert f"mine/run: is a link, which is not followed; e.g. {example}\n" in capsys.readouterr().err
-    assert main(example.split()[1:]) == main(["report", "mine/run"]) == 0
+    target = str(Path("outside/run").absolute())
+    assert (
+        f"mine/run: is a link, which is not followed; expected its target; e.g. {target}\n" in capsys.readouterr().err
+    )
+    assert main(["report", target]) == main(["report", "mine/run"]) == 0
+
+
+def test_a_file_that_the_user_names_may_be_a_link_out_of_its_folder(folder, capsys):
+    folder("data")
+    Path("outside/sweep.yaml").write_text(f"overrides: {json.dumps(RUN)}\ngrid: {{seed: [0, 1]}}\n")
+    for name, target in (("d.hdf5", "data/data.hdf5"), ("s.yaml", "outside/sweep.yaml"), ("e.yaml", "mine/small.yaml")):
+        Path("named", name).parent.mkdir(exist_ok=True)
+        Path("named", name).symlink_to(Path(target).absolute())
+    env = "env=cartpole_p"
+    for command in (
+        "dataset info named/d.hdf5",
+        f"dataset import named/d.hdf5 {env} --out out.hdf5",
+        f"train --dry-run algo=decision_model algo.dataset=named/d.hdf5 {env}",
+        "sweep named/s.yaml --dry-run",
+        "reproduce named/e.yaml --budget smoke --dry-run",
+    ):
+        assert main(command.split()) == 0, capsys.readouterr().err
+
+
+def test_a_report_has_no_control_characters(folder):
+    file = folder("run") / "run.json"
+    file.write_text(file.read_text().replace('"memory": "gru"', '"memory": "\\u001b[2J\\u0000\\u202e"', 1))
+    assert main(["report", "run"]) == 0
+    text = Path("report.html").read_text()
+    assert "\ufffd[2J" in text and not {"\x1b", "\0", "\u202e"} & {*text}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("agents", 2.5), ("agents", 0), ("agents", 10**9), ("every", -1), ("own", [])]
+)
+def test_numbers_of_a_population_are_those_that_one_has(folder, capsys, key, value):
+    path = folder("population") / "population.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {key: value}))
+    assert main(["population", "status", "population"]) == 2
+    assert "is damaged (not what was written)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("key", "value"), [("logger", "x"), ("logger", {"wandb": [1]}), ("evaluation", "x")])
+def test_a_run_of_a_wrong_shape_is_not_uploaded(folder, capsys, key, value):
+    path = folder("run") / "config.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {key: value}))
+    assert main(["sync", "run"]) == 2
+    assert "is damaged (" in capsys.readouterr().err
+
+
+def test_values_are_counted_without_memory_for_each():
+    with bounded(60, 1 << 26):
+        assert sum(1 for _ in strictjson.nodes([[]] * 2_000_000)) == 2_000_001
+
+
+def test_a_file_of_holes_is_refused_before_it_is_read(folder):
+    path = folder("run") / f"{SAVED}.pt"
+    os.truncate(path, 1 << 40)
+    with bounded(5), pytest.raises(ValueError, match="most of them never written"):
+        read(path)
+    with open("half", "wb") as file:
+        file.write(bytes(received.ROOM // 64))
+        file.truncate(received.ROOM + 1)
+    received.opened(Path("half")).close()
 
 
 def test_links_back_to_a_folder_cost_a_report_no_time(folder, capsys):
     where = folder("run").parent
     for number in range(30):
         (where / f"again{number}").symlink_to(".")
-    assert len(find.run_dirs(where)) == 1
+    assert len(find.run_dirs(where, [])) == 1
 
 
 # --- what a configuration or a list of runs names --------------------------------------------------------------------

@@ -49,7 +49,8 @@ def run(args: Arguments) -> int:
     if wrong := [text for text in video if text not in ("video=true", "video=false")]:
         raise mistake(wrong[0], "expected true or false", example="rlmem eval RUN video=true")
     settings, more = (args.episodes, args.seed, overrides), ("video=true" in video, args.trust)
-    runs = places if _is_run(places) else _found(places)
+    problems = list[str]()
+    runs = places if _is_run(places) else _found(places, problems)
     if runs == places and len(runs) == 1 and not args.csv:
         (run_dir, step), *_ = runs
         with stdout_to_stderr():
@@ -60,7 +61,7 @@ def run(args: Arguments) -> int:
     refuse_others(overrides, ACCEPTED, "cannot be evaluated differently; evaluation accepts", command)
     if args.csv:
         _require_writable(args.csv)
-    rows, why_not, mistakes = [], {}, 0
+    rows, why_not, mistakes = [], {line.partition(": ")[0]: line for line in problems}, 0
     with stdout_to_stderr():
         for number, (run_dir, step) in enumerate(runs, 1):
             try:
@@ -96,11 +97,11 @@ def _is_run(places: Sequence[Source]) -> bool:
     return len(places) == 1 and os.path.isfile(places[0][0] / "config.yaml")
 
 
-def _found(places: Sequence[Source]) -> list[Source]:
-    """The run directories at and below these places, each once for a checkpoint."""
+def _found(places: Sequence[Source], problems: list[str]) -> list[Source]:
+    """The run directories at and below these places, each once for a checkpoint; see `run_dirs`."""
     from rlmem.report.find import run_dirs
 
-    return list(dict.fromkeys((run_dir, step) for place, step in places for run_dir in run_dirs(place)))
+    return list(dict.fromkeys((run_dir, step) for place, step in places for run_dir in run_dirs(place, problems)))
 
 
 def _require_writable(path: Path) -> None:

@@ -4,12 +4,14 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
+from rlmem.config import plainyaml
 from rlmem.config.paths import conf_dir, experiments_dir, option_dirs
-from rlmem.errors import UserError
+from rlmem.errors import UserError, first_line
+from rlmem.system import received
 
 Catalog = dict[str, dict[str, str]]
 """Group -> option -> its description."""
@@ -78,13 +80,14 @@ def default_choices() -> dict[str, str | list[str]]:
 
 
 def _options(folder: Path) -> dict[str, str]:
-    files = {file.relative_to(folder).with_suffix("").as_posix(): file for file in sorted(folder.rglob("*.yaml"))}
+    there = (file for file in sorted(folder.rglob("*.yaml")) if file.is_file())
+    files = {file.relative_to(folder).with_suffix("").as_posix(): file for file in there}
     return {name: description(file) for name, file in files.items() if not file.name.startswith("_")}
 
 
 def option_keys(group: str, file: Path) -> dict[str, str]:
     """The keys of an option and of the private files that it builds on: `memory.hidden_size=256` -> its comment."""
-    package = "" if file.read_text(encoding="utf-8").startswith("# @package _global_") else group
+    package = "" if text_of(file).startswith("# @package _global_") else group
     full: dict[str, Leaf] = {}
     for leaf in (leaf for part in with_parents(file) for leaf in leaves(part, package)):
         inherited = full[leaf.path].comment if leaf.path in full else ""
@@ -96,12 +99,38 @@ def option_keys(group: str, file: Path) -> dict[str, str]:
     return {f"{path}={leaf.text}": leaf.comment for path, leaf in full.items() if path not in fixed}
 
 
-def with_parents(file: Path) -> list[Path]:
-    """A file and the files that its `defaults` name, in its folder or the shipped one; later ones win."""
-    parents = (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).get("defaults", [])
+def text_of(file: Path) -> str:
+    """The text of an option's file, which may come with somebody's repository. Raises UserError."""
+    try:
+        return received.text(received.named(file), received.DESCRIPTION)
+    except received.Unreadable:
+        raise
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file}: cannot be read ({first_line(error)}); expected an option in YAML") from error
+
+
+def content_of(file: Path) -> dict[str, Any]:
+    """The keys of an option's file; {} if it has none. Raises UserError."""
+    try:
+        content = plainyaml.load(text_of(file)) or {}
+    except yaml.YAMLError as error:
+        raise UserError(yaml_problem(error, file)) from error
+    if not isinstance(content, dict):
+        raise UserError(f"{file}: no mapping; expected the keys of an option; e.g. _target_: my_code.Memory")
+    return content
+
+
+def with_parents(file: Path, below: tuple[Path, ...] = ()) -> list[Path]:
+    """A file and the files that its `defaults` name, in its folder or the shipped one; later ones win.
+
+    below: the files that this one is a parent of, which are not its parents
+    """
+    parents, below = content_of(file).get("defaults"), (*below, file)
     folders = (conf_dir() / file.parent.name, file.parent)
-    found = [folder / f"{parent}.yaml" for parent in parents for folder in dict.fromkeys(folders)]
-    return [part for parent in found if parent.is_file() for part in with_parents(parent)] + [file]
+    names = parents if isinstance(parents, list) else []
+    found = [folder / f"{parent}.yaml" for parent in names for folder in dict.fromkeys(folders)]
+    above = [parent for parent in found if parent.is_file() and parent not in below]
+    return [part for parent in above for part in with_parents(parent, below)] + [file]
 
 
 class Leaf(NamedTuple):
@@ -115,7 +144,7 @@ class Leaf(NamedTuple):
 
 def description(file: Path) -> str:
     """The first comment line that is not a `# @package` directive; empty if there is none."""
-    comments = (line[1:].strip() for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("#"))
+    comments = (line[1:].strip() for line in text_of(file).splitlines() if line.startswith("#"))
     return next((comment for comment in comments if not comment.startswith("@")), "")
 
 
@@ -130,11 +159,9 @@ def yaml_problem(error: yaml.YAMLError, file: Path | None = None) -> str:
 
 def leaves(file: Path, package: str = "") -> list[Leaf]:
     """The values of a file in order, below the path `package`; lists and {} are values. UserError if it is not YAML."""
-    text = file.read_text(encoding="utf-8")
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.YAMLError as error:
-        raise UserError(yaml_problem(error, file)) from error
+    text = text_of(file)
+    content_of(file)  # is a mapping
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
     return list(_walk(root, f"{package}." if package else "", text.splitlines())) if root else []
 
 

@@ -1,11 +1,16 @@
 """YAML that another user may have written: data only, read within bounds of time and memory."""
 
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from rlmem.system import received
+from rlmem.system.strictjson import nodes
+
+VALUES = 100_000
+"""Values at most in a file. With aliases, a short file may hold very many, or itself."""
 
 MERGED = 100_000
 """Keys at most that merging (`<<`) copies into other mappings. With aliases, a short file may copy very many."""
@@ -14,7 +19,7 @@ DIGITS = 400
 """Characters of a number at most."""
 
 
-class Loader(yaml.SafeLoader):
+class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # that in C is much faster
     """The reader of plain data, for which a number to the base of 60 (1:20:30) is text.
 
     The time that such a number takes is quadratic in its length.
@@ -49,10 +54,12 @@ for _kind in ("int", "float"):
 def load(text: str) -> Any:
     """The value in a YAML text. Raises yaml.YAMLError."""
     try:
-        return yaml.load(text, Loader)
+        value = yaml.load(text, Loader)
+        deque(nodes(value, VALUES), 0)
+        return value
     except yaml.YAMLError:
         raise
-    except Exception as error:  # such as a date that is none, or brackets nested too deeply
+    except Exception as error:  # such as a date that is none, or values nested too deeply
         raise yaml.YAMLError(f"{type(error).__name__}: {error}") from error
 
 

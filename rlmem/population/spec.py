@@ -91,8 +91,10 @@ def read(folder: Path) -> Population:
         found = Population(PopulationSpec(**asked), content["seed"], tuple(map(tuple, content["own"])))
         *lists, agents, ready, window, every, level = astuple(found.spec)
         lines = [line for own in (*lists, *found.own) for line in own]
-        numbers = (agents, ready, window, every, level, found.seed)
-        if not (all(isinstance(n, int | float) for n in numbers) and all(isinstance(line, str) for line in lines)):
+        whole = all(isinstance(number, int) and number >= 0 for number in (agents, ready, window, every, found.seed))
+        if not (whole and agents == len(found.own) > 0 and isinstance(level, int | float)):
+            raise ValueError("not what was written")
+        if not all(isinstance(line, str) for line in lines):
             raise ValueError("not what was written")
         return found
     except Exception as error:  # a file that holds anything can break the reader in any way

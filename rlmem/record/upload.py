@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlmem.config.messages import shell
-from rlmem.errors import Fault, UserError, first_line
+from rlmem.errors import Fault, UserError, first_line, reading
 from rlmem.record import rundir
 from rlmem.record.facts import finished
 from rlmem.record.loggers import NoKey, RunInfo, WandbRun
@@ -28,14 +28,16 @@ def upload(run_dir: Path, given: Mapping[str, Any], timeout: float) -> str:
     again = f"the run directory has them all, and `rlmem sync {shell(run_dir)}` sends what is missing"
     values, _ = rundir.read(run_dir)
     defaults: dict[str, Any] = {"project": "rlmem", "entity": None, "group": None, "tags": []}
-    chosen = defaults | values["logger"].get("wandb", {}) | {key: v for key, v in given.items() if v is not None}
+    with reading(run_dir / "config.yaml"):
+        chosen = defaults | values["logger"].get("wandb", {}) | {key: v for key, v in given.items() if v is not None}
     run, place = RunInfo(run_dir.resolve().name, values), {key: chosen[key] for key in defaults}
     with rundir.lock(run_dir), TemporaryDirectory() as folder:
         try:
             rows = read_jsonl(path := run_dir / "metrics.jsonl")
         except (OSError, ValueError) as error:
             raise UserError(f"{path}: cannot be read ({error}); restore the file") from error
-        failed = not finished(values, rows)
+        with reading(run_dir):
+            failed = not finished(values, rows)
 
         def send() -> WandbRun:
             logger = WandbRun(run_dir, run, "online", Path(folder), timeout, place, bool(chosen.get("artifact")))

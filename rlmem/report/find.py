@@ -125,14 +125,15 @@ def published(sections: Sequence[Section], command: str) -> list[Item]:
     return items
 
 
-def run_dirs(folder: Path) -> list[Path]:
-    """The directories of the runs in a folder, also of those that have not begun; the folder if there are none.
+def run_dirs(folder: Path, problems: list[str]) -> list[Path]:
+    """The directories of the runs in a folder, also of those that have not begun; the folder if there is nothing.
 
-    Raises UserError for a folder that cannot be read.
+    Links that are not followed and folders that cannot be read become lines of `problems`, as in `_places`. Raises
+    UserError if the folder itself cannot be read.
     """
     found: list[Path] = []
     try:
-        for kind, path in _places(folder, []) if os.path.isdir(folder) else ():
+        for kind, path in _places(folder, problems) if os.path.isdir(folder) else ():
             if kind == "sweep":
                 found += [path / job.name for job in Manifest(path).jobs()]
             elif kind == "reproduction":
@@ -141,7 +142,7 @@ def run_dirs(folder: Path) -> list[Path]:
                 found.append(path)
     except OSError as error:
         raise UserError(f"{folder}: cannot be read ({error.strerror})") from error
-    return found or [folder]
+    return found or ([] if problems else [folder])
 
 
 def _places(folder: Path, problems: list[str], depth: int = 5, root: str | None = None) -> Iterator[tuple[str, Path]]:
@@ -162,7 +163,8 @@ def _places(folder: Path, problems: list[str], depth: int = 5, root: str | None 
             if path.is_symlink():
                 target = Path(os.path.realpath(path))
                 if not target.is_relative_to(root) and (target.is_dir() or path.suffix == ".csv"):
-                    problems.append(f"{path}: is a link, which is not followed; e.g. rlmem report {shell(target)}")
+                    what = "is a link, which is not followed; expected its target"
+                    problems.append(f"{path}: {what}; e.g. {shell(target)}")
             elif path.is_dir() and depth and not path.name.startswith("."):
                 try:
                     yield from _places(path, problems, depth - 1, root)

@@ -3,6 +3,7 @@
 Showing and hiding works by check boxes that the style sheet reads. The page's policy forbids everything from outside.
 """
 
+import re
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 
@@ -18,6 +19,8 @@ from rlmem.stats.figures import COLOURS
 from rlmem.stats.tables import Cell, cell_text
 from rlmem.system.received import content
 
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Characters that control a terminal or the order of a text."""
 STROKES = ("none", "5 2", "1 1.5", "6 2 1 2")
 """`rlmem.stats.figures.DASHES` as SVG writes them."""
 MEDIA_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
@@ -37,7 +40,7 @@ def page(sections: Sequence[Section], title: str) -> str:
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
     used = (badge, badged, cell_text, departures, drawings, key_in_words, legend, pictures, runs)
     environment.globals |= {function.__name__: function for function in used}
-    return environment.get_template("page.html.jinja").render(
+    text = environment.get_template("page.html.jinja").render(
         title=title,
         most_rows=max(len(section.axes[0]) for section in sections),
         items=items,
@@ -48,6 +51,7 @@ def page(sections: Sequence[Section], title: str) -> str:
         colours=len(COLOURS),
         strokes=STROKES,
     )
+    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _summary(section: Section, link: str, judged: bool) -> list[Cell]:

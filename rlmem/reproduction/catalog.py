@@ -11,6 +11,7 @@ from rlmem.errors import UserError
 from rlmem.reproduction import registration
 from rlmem.reproduction.spec import Experiment
 from rlmem.reproduction.spec_file import read
+from rlmem.system.received import named
 
 OTHERS = ("first_run", "papers", "published")
 """The folders beside those of experiments."""
@@ -34,7 +35,7 @@ def find(item: str) -> tuple[str, Experiment]:
         path = Path(item).resolve()
         name = f"{path.parent.name}/{path.stem}"
         if name not in known or root is None:
-            return name, _registered(name, read(Path(item), own=True), path.parent)
+            return name, _registered(name, read(named(Path(item)), own=True), path.parent)
         if path != (root / f"{name}.yaml").resolve():
             what = f"{name} is the name of a shipped experiment; rename the file or its folder"
             raise UserError(sentence(item, what, example=f"my_{path.name}"))

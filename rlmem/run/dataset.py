@@ -25,6 +25,7 @@ from rlmem.supervised.dataset.file import Recording, joined, read, require_new_f
 from rlmem.supervised.dataset.play import agent_player, play, uniform
 from rlmem.supervised.windows import Partial
 from rlmem.system.hardware import installed_version
+from rlmem.system.received import named
 
 PACKAGES = ("rlmem", "gymnasium", "numpy", "torch", "pybullet", "pybullet-envs-gymnasium", "mujoco")
 
@@ -71,7 +72,7 @@ def imported(path: Path, overrides: Sequence[str], out: Path) -> Recording:
             if (width := getattr(recording, name).shape[1]) != size:
                 what = f"{name} of {width} numbers, and env={config.choices['env']} has {size}"
                 raise UserError(f"{path}: {what}; expected a recording of that environment, all of its state")
-    level = _level(recording, policy="unknown", file=path.name, sha256=sha256(path))
+    level = _level(recording, policy="unknown", file=path.name, sha256=sha256(named(path)))
     return _write(out, recording, config, [level], None)
 
 

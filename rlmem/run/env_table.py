@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-import yaml
 from gymnasium import Space, spaces
 
-from rlmem.config.catalog import default_choices, description, with_parents
+from rlmem.config.catalog import content_of, default_choices, description, with_parents
 from rlmem.config.paths import option_dirs
-from rlmem.config.targets import annotation, build, locate, parameters
+from rlmem.config.targets import annotation, build, locate, parameters, require_kind
 from rlmem.errors import UserError
+from rlmem.run.build import BASES
 from rlmem.spaces import is_tree, leaves
 
 PLAYERS = ("random", "memoryless", "oracle")
@@ -49,11 +49,16 @@ def rows(lines: Sequence[str] = (), names: Sequence[str] = ()) -> list[Row]:
     names: these options alone
     """
     found = []
-    files = {file.stem: file for folder in reversed(option_dirs("env", lines)) for file in folder.glob("[!_]*.yaml")}
+    files = {
+        file.stem: file
+        for folder in reversed(option_dirs("env", lines))
+        for file in folder.glob("[!_]*.yaml")
+        if file.is_file()
+    }
     for file in (file for name, file in sorted(files.items()) if not names or name in names):
         node: dict[str, Any] = {}
         for part in with_parents(file):
-            node |= yaml.safe_load(part.read_text(encoding="utf-8")) or {}
+            node |= content_of(part)
         node = {key: value for key, value in node.items() if key not in ("defaults", "evaluation")}
         first, env = _row(file, node)
         levels = getattr(env, "levels", ()) if "level" in node else ()
@@ -65,7 +70,7 @@ def rows(lines: Sequence[str] = (), names: Sequence[str] = ()) -> list[Row]:
 
 def _other_backends(node: dict[str, Any]) -> list[str]:
     """The other values of the key `backend` of an option that has no levels."""
-    target = locate(node["_target_"]) if "backend" in node and "level" not in node else None
+    target = locate(str(node.get("_target_"))) if "backend" in node and "level" not in node else None
     if target is None or "backend" not in parameters(target):
         return []
     accepted = annotation(parameters(target)["backend"], target)
@@ -73,10 +78,12 @@ def _other_backends(node: dict[str, Any]) -> list[str]:
 
 
 def _row(file: Path, node: dict[str, Any]) -> tuple[Row, Any]:
-    row = Row(file.stem, node.get("level"), description(file), backend=node.get("backend"))
+    level, backend = (None if node.get(key) is None else str(node[key]) for key in ("level", "backend"))
+    row = Row(file.stem, level, description(file), backend=backend)
     if "???" in node.values():  # the user names the environment
         return row, None
     try:
+        require_kind(str(node.get("_target_")), BASES["env"])  # before it is called: a list runs no other code
         env = build(node | ({"num_envs": 1} if "num_envs" in node else {}))
     except (ImportError, UserError, ValueError):  # its package is not installed, or the backend does not have it
         return row, None

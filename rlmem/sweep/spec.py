@@ -19,6 +19,7 @@ from rlmem.config.catalog import yaml_problem
 from rlmem.config.messages import nearest, sentence, to_text
 from rlmem.config.overrides import assignment
 from rlmem.errors import UserError
+from rlmem.system.received import named
 from rlmem.system.strictjson import loads
 
 EXAMPLE = "rlmem sweep memory=ffm,gru seed=0,1,2"
@@ -94,7 +95,7 @@ def _pair(text: str) -> tuple[str, ...]:
 def _read(file: Path) -> tuple[list[str], list[tuple[str, ...]]]:
     """The lines and the pairs of a sweep file; `grid: {seed: [0, 1]}` is `seed=0,1`, one of `pairs` is a `--pair`."""
     try:
-        content = plainyaml.read(file) or {}
+        content = plainyaml.read(named(file)) or {}
     except yaml.YAMLError as error:
         raise UserError(yaml_problem(error, file)) from error
     except (OSError, ValueError) as error:

@@ -10,6 +10,7 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,7 +19,7 @@ from rlmem.errors import UserError
 from rlmem.system import strictjson
 
 DESCRIPTION = 1 << 18
-"""Bytes of a YAML file at most: the reader takes ten seconds for so many."""
+"""Bytes of a YAML file at most: the reader takes about a second for so many."""
 
 DATA = 1 << 24
 """Bytes of a JSON file, a document or a picture at most."""
@@ -32,9 +33,18 @@ LINE = 1 << 20
 VALUES = 2_000_000
 """Values at most that are kept of a `.jsonl` or CSV file. A row counts as three values more, for its own size."""
 
+ROOM, DENSITY = 1 << 28, 100
+"""Bytes that a file may always take, and those for each of its bytes on disk: more than holes and compression explain.
+"""
+
 
 class Unreadable(UserError, OSError):
     """A file that is not opened: it is not regular, a link leads out of its folder, or it is too large."""
+
+
+def named(path: Path) -> Path:
+    """A file that the user named on the command line. A link there is the user's own, so it is followed."""
+    return Path(os.path.realpath(path)) if os.path.islink(path) else path
 
 
 def inside(folder: Path, name: str) -> Path:
@@ -58,7 +68,23 @@ def opened(path: Path, most: float = inf, folder: Path | None = None) -> BinaryI
         raise Unreadable(f"{path}: is {'a folder' if stat.S_ISDIR(found.st_mode) else 'not a regular file'}")
     if found.st_size > most:
         raise Unreadable(f"{path}: has {found.st_size:,} bytes; expected at most {most:,}")
-    return open(path, "rb")
+    file = open(path, "rb")
+    if found.st_size > ROOM and _is_hollow(file, found.st_size):
+        file.close()
+        raise Unreadable(f"{path}: has {found.st_size:,} bytes, most of them never written; expected a whole file")
+    return file
+
+
+def _is_hollow(file: BinaryIO, size: int) -> bool:
+    """True if less than a part in DENSITY of a file was written. All else are holes, which take no room on the disk."""
+    written = end = 0
+    with suppress(OSError):  # no data follow
+        while written * DENSITY < size:
+            begin = os.lseek(file.fileno(), end, os.SEEK_DATA)
+            end = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
+            written += end - begin
+    file.seek(0)
+    return written * DENSITY < size
 
 
 def content(path: Path, most: int = DATA) -> bytes:

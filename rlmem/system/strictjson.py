@@ -28,14 +28,18 @@ def loads(text: str | bytes) -> Any:
 
 def nodes(value: Any, most: float = math.inf) -> Iterator[Any]:
     """A value and all values in it. Raises ValueError for more than `most` of them, or more than DEEPEST levels."""
-    left, number = [(value, 0)], 0
-    while left:
-        (node, level), number = left.pop(), number + 1
-        if number > most or level > DEEPEST:
-            raise ValueError(TOO_DEEP if level > DEEPEST else f"more than {most:,} values")
+    levels: list[Iterator[Any]] = [iter((value,))]  # what is left of each, which takes no memory for many values
+    number, end = 0, object()
+    while levels:
+        if (node := next(levels[-1], end)) is end:
+            levels.pop()
+            continue
+        number += 1
+        if number > most or len(levels) > DEEPEST + 1:
+            raise ValueError(TOO_DEEP if len(levels) > DEEPEST + 1 else f"more than {most:,} values")
         yield node
         if isinstance(node, dict | list):
-            left += [(child, level + 1) for child in (node.values() if isinstance(node, dict) else node)]
+            levels.append(iter(node.values() if isinstance(node, dict) else node))
 
 
 def number(value: object) -> float | None:

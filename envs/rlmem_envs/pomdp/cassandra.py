@@ -16,6 +16,9 @@ from rlmem_envs.pomdp.model import Model, Table
 MOST = 50_000_000
 """The most numbers of a table."""
 
+NAMES = 100_000
+"""The most states, actions or observations where only their number is given."""
+
 BYTES = 1 << 24
 """The most bytes of a file."""
 
@@ -119,7 +122,9 @@ class _Reader:
         )  # fmt: skip
 
     def listed(self, words: list[str]) -> tuple[str, ...]:
-        if len(words) == 1 and words[0].isdigit():
+        if len(words) == 1 and words[0].isdecimal():
+            if len(words[0]) > 9 or int(words[0]) > NAMES:  # a longer number takes long to read
+                self.fail(f"{words[0][:9]} are too many; expected at most {NAMES:,}")
             return tuple(map(str, range(int(words[0]))))
         return tuple(words) or self.fail("expected a number or names")
 

@@ -15,13 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlmem.errors import UserError, extra, first_line
-from rlmem.system.received import opened
+from rlmem.system.received import DENSITY, ROOM, named, opened
 
 USUAL_LIMIT = 1000
 """The time limit of episodes, in steps, of files that do not say where one ended them."""
-
-ROOM, DENSITY = 1 << 28, 100
-"""Bytes of memory that the tables of a small file may take, and those of a large one for each of its bytes on disk."""
 
 RATIO = 1032
 """The bytes that gzip makes of one at most."""
@@ -170,7 +167,7 @@ def _opened(path: Path) -> Iterator[Any]:
     """The file, open for reading. Raises UserError for one that cannot be read, also while it is read."""
     h5py = _h5py()
     try:
-        with opened(path, _room(path)), h5py.File(path, "r") as file:
+        with opened(named(path)), h5py.File(path, "r") as file:
             yield file
     except UserError:
         raise
