@@ -608,6 +608,37 @@ def test_values_are_counted_without_memory_for_each():
         assert sum(1 for _ in strictjson.nodes([[]] * 2_000_000)) == 2_000_001
 
 
+TEN = "{" + ", ".join(f"a{k}: []" for k in range(10)) + "}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("seeds: 1", "seeds: 1000000000"), ("rows: {gru: []}", f"rows: [{', '.join([TEN] * 9)}]"),
+     ("columns: {one: []}\nseeds: 1", f"columns: {TEN}\nseeds: 1001")],
+    ids=["seeds", "rows", "runs"],
+)  # fmt: skip
+def test_an_experiment_has_a_bounded_number_of_runs(folder, capsys, old, new):
+    path = folder("reproduction") / "experiment.yaml"
+    assert old in SMALL
+    path.write_text(SMALL.replace(old, new))
+    one_line("report F", path.parent, capsys)
+    assert main(["report", str(path.parent)]) == 2
+    assert "expected at most 10,000" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "grid",
+    ["{seed: 'range(0,1000000000)'}",
+     "{memory: [gru], memory.gru.a: 'range(0,9999)', memory.gru.b: 'range(0,9999)', memory.gru.c: 'range(0,9999)'}"],
+    ids=["range", "conditions"],
+)  # fmt: skip
+def test_a_sweep_file_has_a_bounded_number_of_jobs(folder, capsys, grid):
+    Path("s.yaml").write_text(f"grid: {grid}\n")
+    with bounded():
+        assert main(["sweep", "s.yaml", "--dry-run"]) == 2
+    assert "10,000" in capsys.readouterr().err
+
+
 def test_a_file_of_holes_is_refused_before_it_is_read(folder):
     path = folder("run") / f"{SAVED}.pt"
     os.truncate(path, 1 << 40)

@@ -187,13 +187,18 @@ def lines_of(override: Override, example: str) -> list[str]:
     if not override.is_discrete_sweep():
         raise mistake(line, "no list or range of values", example=example)
     if isinstance(value, RangeSweep):
-        start, stop, step = (float(number) for number in (value.start or 0, value.stop or 0, value.step))
-        if not step or not (stop - start) / step <= MOST_JOBS:
-            raise mistake(line, f"more than {MOST_JOBS:,} values, or without end", example=example)
+        require_short(line, value, example)
     try:
         return [f"{override.get_key_element()}={text}" for text in override.sweep_string_iterator()]
     except HydraException as error:
         raise mistake(line, str(error), example=example) from error
+
+
+def require_short(line: str, value: RangeSweep, example: str) -> None:
+    """Raise UserError for a range of more than MOST_JOBS values."""
+    start, stop, step = (float(number) for number in (value.start or 0, value.stop or 0, value.step))
+    if not step or not (stop - start) / step <= MOST_JOBS:
+        raise mistake(line, f"more than {MOST_JOBS:,} values, or without end", example=example)
 
 
 def require_few(values: Iterable[Sequence[Any]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,17 +14,27 @@ from rlmem.reproduction.expect import Expected, parse_all
 
 Lines = tuple[str, ...]
 
+MOST = 10_000
+"""Runs of an experiment at most, and so many rows, columns and seeds."""
+
 
 def _axis(given: Any) -> Any:
     """Name -> overrides, or none for null; a list [{a: x, b: y}, {c: z}] is crossed: {"a c": x + z, "b c": y + z}."""
     if isinstance(given, list) and all(isinstance(part, Mapping) for part in given):
+        _require_few(prod(map(len, given)))
         points = list(product(*(part.items() for part in given)))
         given = {" ".join(name for name, _ in p): [line for _, lines in p for line in lines or ()] for p in points}
     return {str(name): lines or [] for name, lines in given.items()} if isinstance(given, Mapping) else given
 
 
+def _require_few(number: int) -> None:
+    if number > MOST:
+        raise ValueError(f"{number:,} are too many; expected at most {MOST:,}")
+
+
 def _seeds(given: Any) -> Any:
     """n as the seeds 0 to n - 1; a list as it is."""
+    _require_few(given if type(given) is int else 0)
     return list(range(given)) if type(given) is int else given
 
 

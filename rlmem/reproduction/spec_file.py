@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from rlmem.config.paths import experiments_dir
 from rlmem.errors import UserError
 from rlmem.record.trust import MARK, is_own
 from rlmem.reproduction.expect import Expectation
-from rlmem.reproduction.parts import Analysis, Budget, Exceptional, Leaderboard, Peer, Published, Twins
+from rlmem.reproduction.parts import MOST, Analysis, Budget, Exceptional, Leaderboard, Peer, Published, Twins
 from rlmem.reproduction.spec import BUDGETS, Experiment, words
 from rlmem.system import received
 
@@ -40,6 +41,9 @@ def read(file: Path, own: bool = False, whole: bool = False) -> Experiment:
         experiment = Experiment.model_validate({"title": title, **content})
     except ValidationError as error:
         raise UserError(*(_sentence(file, problem) for problem in error.errors())) from error
+    sizes = len(experiment.rows), len(experiment.columns), len(experiment.seeds)
+    if (runs := prod(sizes)) > MOST:
+        raise UserError(f"{file}: {runs:,} runs; expected at most {MOST:,}; e.g. fewer seeds")
     experiment = _with_twins(file, experiment)
     if problems := list(_inconsistent(experiment)):
         raise UserError(*(f"{file}: {problem}" for problem in problems))

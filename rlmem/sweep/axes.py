@@ -11,7 +11,7 @@ from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 from rlmem.config.catalog import default_choices
 from rlmem.config.compose import FAILURES, config_loader, root_cause
 from rlmem.config.messages import sentence, shell
-from rlmem.config.overrides import lines_of, parse, read_options, require_few
+from rlmem.config.overrides import lines_of, parse, read_options, require_few, require_short
 from rlmem.errors import UserError
 from rlmem.sweep.spec import EXAMPLE, PAIR, SweepSpec
 
@@ -86,7 +86,9 @@ def expand(found: Sequence[Axis]) -> list[Lines]:
     for point in product(*always):
         lines = tuple(chain(*point))
         fitting = [axis.points for axis in found if axis.when and axis.fits(lines)]
+        require_few(fitting)
         jobs += [lines + tuple(chain(*more)) for more in product(*fitting)]
+        require_few([jobs])
     return jobs
 
 
@@ -139,6 +141,7 @@ def _axis(together: Sequence[Override], options: Mapping[str, Sequence[str]], se
 def _numeric(override: Override, sweep: IntervalSweep | RangeSweep, when: Mapping[str, str], searched: bool) -> Axis:
     line, key = str(override.input_line), override.key_or_group
     if isinstance(sweep, RangeSweep):
+        require_short(line, sweep, EXAMPLE)
         values: list[float] = [value for value in override.sweep_iterator() if isinstance(value, int | float)]
         step: float | None = abs(sweep.step)
     elif searched:
@@ -191,6 +194,7 @@ def _problems_of_repetition(found: Sequence[Axis]) -> list[str]:
 def _problems_of_conditions(found: Sequence[Axis]) -> list[str]:
     """Complaints about axes for an option that no job has."""
     choosing = [a.points for a in found if not a.when and any(key in default_choices() for key in a.keys)]
+    require_few(choosing)
     starts = [tuple(chain(*point)) for point in product(*choosing)]
     problems = []
     for axis in found:
