@@ -85,7 +85,7 @@ def test_rates_are_measured_without_and_with_graphs(monkeypatch):
     device = choose_device("auto")
     if device.type != "cuda":
         monkeypatch.setattr(parts.Setting, "graphs", True)
-        monkeypatch.setattr(assemble, "_require_compiler", lambda *args: None)
+        monkeypatch.setattr(assemble, "_require_graphs", lambda *args: None)
         monkeypatch.setattr(graphs, "Capture", EmulatedCapture)
     small = ("algo.rollout_slots=4", "algo.epochs=1", "algo.num_minibatches=1")
     found = parts.rates(parts.Setting(device, dry=True), {"ppo gru": ("memory=gru", *parts.PPO, *small)})
