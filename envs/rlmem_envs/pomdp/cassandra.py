@@ -124,7 +124,7 @@ class _Reader:
     def listed(self, words: list[str]) -> tuple[str, ...]:
         if len(words) == 1 and words[0].isdecimal():
             if len(words[0]) > 9 or int(words[0]) > NAMES:  # a longer number takes long to read
-                self.fail(f"{words[0][:9]} are too many; expected at most {NAMES:,}")
+                self.fail(f"expected at most {NAMES:,} of them, got {words[0]}")
             return tuple(map(str, range(int(words[0]))))
         return tuple(words) or self.fail("expected a number or names")
 
