@@ -99,7 +99,7 @@ class MemoryBench(Memories):
         return self.forward_backward(memory, rows.shorter(16)), self.forward_backward(memory, rows)
 
     def tables(self, result: Numbers) -> Iterator[Table]:
-        """A table of what does not depend on the length, a table for each length, then the scans."""
+        """A table of what does not depend on the length, then a table for each length."""
         models = {name: model for name, model in result["models"].items() if "error" not in model}
         rows: list[Any] = []
         for name, model in models.items():

@@ -5,7 +5,8 @@
     python benchmarks/run.py NAME --help
 
 Options are the fields of the benchmark's class. The numbers and a plot are written to the current folder, to
-bench-NAME.json and bench-NAME.png. Exit code 1 if a contestant could not be measured.
+bench-NAME.json and bench-NAME.png. The exit code of latency, plain and apart is 1 if a
+contestant could not be measured.
 """
 
 import argparse
@@ -29,7 +30,7 @@ BENCHMARKS = {
     "figure3": "rlmem.bench.figure3",  # Figure 3 of FFM's paper
     "returns": "rlmem.bench.returns",  # returns and advantages, beside the usual loops
     "solve": "benchmarks.solve",  # until a game is solved, beside sb3-contrib
-    "growth": "benchmarks.growth",  # with more environments, longer rollouts and longer rows
+    "growth": "benchmarks.growth",  # with more environments and longer rollouts
     "update": "benchmarks.update",  # updates of SAC from a replay, beside POMDP-Baselines'
     "memory": "benchmarks.memory",  # time and memory of every memory, beside torch.nn.GRU
     "env": "benchmarks.env",  # every native environment, beside its package

@@ -171,7 +171,7 @@ def interrupt(result: Any) -> Any:
     return result
 
 
-UNMADE = {"cannot be made": Fault(throw(ValueError("no such house")), "a worker process ended while it made", "make")}
+UNMADE = {"cannot be made": Fault(throw(ValueError("no such house")), "if worker processes make", "make")}
 """What may happen before an environment exists."""
 
 INTERRUPTED = {"is interrupted": Fault(interrupt, "")}

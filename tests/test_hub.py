@@ -225,7 +225,7 @@ def test_a_pickle_is_neither_downloaded_nor_read(hub, run, capsys):
 
 
 TWISTED: dict[str, dict[str, bytes]] = {
-    "config.yaml, line 1: is damaged": {"config.yaml": b"a: [1"},
+    "config.yaml, line 1: is damaged": {"config.yaml": b"a: [1}"},
     "run.json: is damaged": {"run.json": b"\xff\xfe"},
     "model.safetensors: holds no agent of rlmem (step -1)": {"model.safetensors": pack({"w": torch.zeros(1)}, -1)},
     "model.safetensors: holds no agent of rlmem (Error": {"model.safetensors": b"\0" * 8},

@@ -13,7 +13,8 @@ IN_A_CLONE = ("solve", "growth", "update", "memory", "returns", "env")
 
 def benchmark(text: str) -> str:
     if text in IN_A_CLONE:
-        raise UserError(f"bench {text}: is measured in a clone of rlmem; e.g. python benchmarks/run.py {text}")
+        what = "is not part of the package; expected a clone of rlmem"
+        raise UserError(f"bench {text}: {what}; e.g. python benchmarks/run.py {text}")
     return text
 
 

@@ -102,7 +102,7 @@ def option_keys(group: str, file: Path) -> dict[str, str]:
 def text_of(file: Path) -> str:
     """The text of an option's file, which may come with somebody's repository. Raises UserError."""
     try:
-        return received.text(received.named(file), received.DESCRIPTION)
+        return received.text(file, received.DESCRIPTION)
     except received.Unreadable:
         raise
     except (OSError, ValueError) as error:
@@ -120,17 +120,26 @@ def content_of(file: Path) -> dict[str, Any]:
     return content
 
 
-def with_parents(file: Path, below: tuple[Path, ...] = ()) -> list[Path]:
+def with_parents(file: Path) -> list[Path]:
     """A file and the files that its `defaults` name, in its folder or the shipped one; later ones win.
 
-    below: the files that this one is a parent of, which are not its parents
+    Raises UserError for a name that leads out of these folders.
     """
-    parents, below = content_of(file).get("defaults"), (*below, file)
-    folders = (conf_dir() / file.parent.name, file.parent)
-    names = parents if isinstance(parents, list) else []
-    found = [folder / f"{parent}.yaml" for parent in names for folder in dict.fromkeys(folders)]
-    above = [parent for parent in found if parent.is_file() and parent not in below]
-    return [part for parent in above for part in with_parents(parent, below)] + [file]
+    parts: dict[Path, None] = {}
+    seen: set[Path] = set()
+
+    def add(part: Path) -> None:
+        if part in seen or not part.is_file():
+            return
+        seen.add(part)
+        parents = content_of(part).get("defaults")
+        for parent in parents if isinstance(parents, list) else ():
+            for folder in dict.fromkeys((conf_dir() / part.parent.name, part.parent)):
+                add(received.inside(folder, f"{parent}.yaml"))
+        parts[part] = None
+
+    add(file)
+    return list(parts)
 
 
 class Leaf(NamedTuple):
@@ -161,7 +170,7 @@ def leaves(file: Path, package: str = "") -> list[Leaf]:
     """The values of a file in order, below the path `package`; lists and {} are values. UserError if it is not YAML."""
     text = text_of(file)
     content_of(file)  # is a mapping
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    root = yaml.compose(text, Loader=plainyaml.Loader)
     return list(_walk(root, f"{package}." if package else "", text.splitlines())) if root else []
 
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +40,10 @@ def read(file: Path, own: bool = False, whole: bool = False) -> Experiment:
         experiment = Experiment.model_validate({"title": title, **content})
     except ValidationError as error:
         raise UserError(*(_sentence(file, problem) for problem in error.errors())) from error
-    sizes = len(experiment.rows), len(experiment.columns), len(experiment.seeds)
-    if (runs := prod(sizes)) > MOST:
-        raise UserError(f"{file}: {runs:,} runs; expected at most {MOST:,}; e.g. fewer seeds")
     experiment = _with_twins(file, experiment)
+    seeds = max(len(budget.seeds or experiment.seeds) for budget in experiment.budgets.values())
+    if (runs := len(experiment.rows) * len(experiment.columns) * seeds) > MOST:
+        raise UserError(f"{file}: {runs:,} runs; expected at most {MOST:,}; e.g. fewer seeds")
     if problems := list(_inconsistent(experiment)):
         raise UserError(*(f"{file}: {problem}" for problem in problems))
     if own:

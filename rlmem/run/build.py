@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv
 from rlmem.acting.autoreset import slot_layout
 from rlmem.acting.folder import Folder, folder_of
 from rlmem.acting.observed import observed
-from rlmem.acting.workers import closing_well
+from rlmem.acting.workers import closing_well, raised
 from rlmem.algos.base import Algorithm
 from rlmem.batching import Batching
 from rlmem.config.catalog import default_choices
@@ -243,8 +243,8 @@ def _make(
                 made = _build_node(where, "env", node)
         except ImportError as error:  # names the package that is missing
             raise UserError(f"{where}: {error}") from error
-        except (EOFError, ConnectionError) as error:  # AsyncVectorEnv asks a worker that is gone
-            what = "a worker process ended while it made its environment, and printed the reason above"
+        except (EOFError, ConnectionResetError, BrokenPipeError) as error:  # AsyncVectorEnv asks a worker that is gone
+            what = f"cannot be made (it {raised(error)}); if worker processes make environments, one printed its reason"
             raise UserError(f"{where}: {what}; see `rlmem config env={name}`") from error
         except gym.error.UnregisteredEnv as error:
             option = option_for_id(str(node.get("id")))

@@ -62,7 +62,7 @@ def rows(lines: Sequence[str] = (), names: Sequence[str] = ()) -> list[Row]:
         node = {key: value for key, value in node.items() if key not in ("defaults", "evaluation")}
         first, env = _row(file, node)
         levels = getattr(env, "levels", ()) if "level" in node else ()
-        others = _other_backends(node)
+        others = _other_backends(node) if env is not None else []
         found += [_row(file, node | {"level": level})[0] for level in levels] or [first]
         found += [row for row in (_row(file, node | {"backend": backend})[0] for backend in others) if row.observation]
     return found
@@ -83,7 +83,7 @@ def _row(file: Path, node: dict[str, Any]) -> tuple[Row, Any]:
     if "???" in node.values():  # the user names the environment
         return row, None
     try:
-        require_kind(str(node.get("_target_")), BASES["env"])  # before it is called: a list runs no other code
+        require_kind(str(node.get("_target_")), BASES["env"])  # a list calls nothing else
         env = build(node | ({"num_envs": 1} if "num_envs" in node else {}))
     except (ImportError, UserError, ValueError):  # its package is not installed, or the backend does not have it
         return row, None

@@ -117,7 +117,7 @@ class Job:
         return self.is_lost(time.time() - (self.heartbeat or 0))
 
     def is_lost(self, silence: float) -> bool:
-        """Whether it counts as running although its process, silent for `silence` seconds, is gone."""
+        """True if it counts as running although its process, silent for `silence` seconds, is gone."""
         if self.state != "running":
             return False
         alive = Owner(str(self.host), self.pid or 0, str(self.start)).alive()

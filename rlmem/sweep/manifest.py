@@ -1,7 +1,8 @@
 """The manifest of a sweep: one row per job, in an SQLite file that several machines may share.
 
 A job belongs to the process that claimed it until that process releases it, is known to be dead, or has not sent a
-heartbeat for STALE seconds, whatever its clock shows. Every method is one transaction: it has happened or it has not.
+heartbeat for STALE seconds. The clock of its machine may be ahead by any time, and behind by less than that. Every
+method is one transaction: it has happened or it has not.
 """
 
 import json
@@ -158,7 +159,7 @@ class Manifest:
         return None
 
     def _is_free(self, job: Job) -> bool:
-        """Whether any process may claim a job.
+        """True if any process may claim a job.
 
         The clock of its owner may be ahead, so that its last heartbeat lies in the future. Therefore the time since
         this process first saw that heartbeat counts, too.

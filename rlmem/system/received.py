@@ -34,8 +34,8 @@ VALUES = 2_000_000
 """Values at most that are kept of a `.jsonl` or CSV file. A row counts as three values more, for its own size."""
 
 ROOM, DENSITY = 1 << 28, 100
-"""Bytes that a file may always take, and those for each of its bytes on disk: more than holes and compression explain.
-"""
+"""A file of more than ROOM bytes is refused if less than one byte in DENSITY was written. The tables of a data set may
+take ROOM bytes of memory, or DENSITY for each byte on disk."""
 
 
 class Unreadable(UserError, OSError):
