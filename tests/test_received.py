@@ -26,6 +26,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import torch
 import yaml
 from test_foreign_runs import RUN
 
@@ -217,13 +218,6 @@ WEAPONS = (link, pipe, device, sparse, bomb, text, rows)
 QUICK = (link, pipe, device, sparse)
 """Those that are made at once."""
 
-
-def quick(kind: str, number: int) -> Weapon:
-    """One of QUICK. Commands name a data set itself, and a link that the user names is followed."""
-    weapons = [weapon for weapon in QUICK if kind != "data" or weapon is not link]
-    return weapons[number % len(weapons)]
-
-
 opened: list[str] = []
 """The files that this process has opened while it was `watching`."""
 watching: list[bool] = []
@@ -271,8 +265,9 @@ def one_line(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert len(lines) <= 1, said.err
 
 
+# A link as data set is not among them: the user names it, so it is the user's own.
 CASES = [
-    (kind, name, quick(kind, number), VERBS[kind][number % len(VERBS[kind])])
+    (kind, name, QUICK[(number + (kind == "data")) % len(QUICK)], VERBS[kind][number % len(VERBS[kind])])
     for kind, names in KINDS.items()
     for number, name in enumerate(names)
 ]
@@ -523,7 +518,7 @@ def test_a_list_of_environments_calls_nothing_else(folder, capsys, option):
 
 
 @pytest.mark.skipif(not yaml.__with_libyaml__, reason="PyYAML was built without its reader in C")
-def test_yaml_is_read_by_the_reader_in_c_which_is_faster():
+def test_yaml_is_read_by_the_faster_reader():
     assert issubclass(plainyaml.Loader, yaml.CSafeLoader)
 
 
@@ -608,6 +603,33 @@ def test_numbers_of_a_population_are_those_that_one_has(folder, capsys, key, val
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {key: value}))
     assert main(["population", "status", "population"]) == 2
     assert "is damaged (not what was written)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["x", None, [1]], ids=str)
+def test_an_agent_of_a_population_has_a_number_of_steps(folder, capsys, value):
+    path = folder("population") / "agent_0/config.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"total_steps": value}))
+    assert main(["population", "status", "population"]) == 2
+    assert "agent_0/config.yaml: is damaged (" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "change", [lambda weights: {"a": weights}, lambda weights: dict.fromkeys(weights, 1)], ids="ab"
+)
+def test_weights_that_are_no_tensors_are_refused_in_one_line(folder, capsys, change):
+    path = folder("run") / f"{SAVED}.pt"
+    state = torch.load(path, weights_only=True)
+    torch.save(state | {"agent": change(state["agent"])}, path)
+    path.with_suffix(".sha256").write_text(sha256(path))
+    one_line("eval F --episodes 1", path.parents[1], capsys)
+
+
+def test_the_pictures_of_a_page_are_bounded(folder, capsys):
+    path = folder("results")
+    for number in range(5):
+        Path(path, f"{RESULTS}.p{number}.svg").write_bytes(bytes(15 << 20))
+    assert main(["report", "results"]) == 2
+    assert "expected at most 67,108,864 in a page" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("key", "value"), [("logger", "x"), ("logger", {"wandb": [1]}), ("evaluation", "x")])

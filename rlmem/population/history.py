@@ -8,7 +8,7 @@ from typing import Any, TypedDict, cast
 from rich.console import Console
 from rich.text import Text
 
-from rlmem.errors import Fault, UserError, printable
+from rlmem.errors import Fault, UserError, printable, reading
 from rlmem.population.spec import name, read
 from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
@@ -91,7 +91,8 @@ def print_table(folder: Path) -> None:
     table = empty_table("agent", "steps>", "episodes>", "return>", "copied last", "of its own")
     for agent, own in enumerate(population.own):
         run_dir = inside(folder, name(agent))
-        (steps, score), total = steps_and_return(run_dir), rundir.read(run_dir)[0]["total_steps"]
+        with reading(run_dir / "config.yaml"):
+            (steps, score), total = steps_and_return(run_dir), int(rundir.read(run_dir)[0]["total_steps"])
         episodes, returned = _number_of_rows(run_dir / "episodes.jsonl"), "" if score is None else f"{score:.3f}"
         copied = [rows[agent] for rows in history.rounds if rows[agent]["copied"]]
         source = f"{name(copied[-1]['other'])} in round {copied[-1]['round']}" if copied else ""

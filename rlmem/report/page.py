@@ -6,10 +6,12 @@ Showing and hiding works by check boxes that the style sheet reads. The page's p
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
+from rlmem.errors import UserError
 from rlmem.report.bands import panels
 from rlmem.report.draw import inline
 from rlmem.report.facts import INTERVALS, departures, key_in_words
@@ -19,6 +21,8 @@ from rlmem.stats.figures import COLOURS
 from rlmem.stats.tables import Cell, cell_text
 from rlmem.system.received import content
 
+PICTURES = 1 << 26
+"""Bytes of the pictures of a page at most, together."""
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Characters that control a terminal or the order of a text."""
 STROKES = ("none", "5 2", "1 1.5", "6 2 1 2")
@@ -34,7 +38,9 @@ BADGES = (
 
 
 def page(sections: Sequence[Section], title: str) -> str:
-    """The whole page. The same sections give the same text."""
+    """The whole page. The same sections give the same text. Raises UserError for pictures that are too large for it."""
+    if (size := sum(file.stat().st_size for section in sections for _, file in _files(section))) > PICTURES:
+        raise UserError(f"pictures of {size:,} bytes: expected at most {PICTURES:,} in a page; e.g. fewer folders")
     items = sum(isinstance(section, Item) for section in sections)
     loader = PackageLoader("rlmem.report", "")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
@@ -97,10 +103,15 @@ def pictures(section: Section) -> Iterator[tuple[str, str]]:
 
     As an image, an SVG shares no names with the page, and can neither run nor load anything.
     """
+    for caption, file in _files(section):
+        yield caption, f"data:{MEDIA_TYPES[file.suffix]};base64,{b64encode(content(file)).decode()}"
+
+
+def _files(section: Section) -> Iterator[tuple[str, Path]]:
     for caption, path in section.outcome.pictures.items() if isinstance(section, Item) else ():
         there = [form for suffix in MEDIA_TYPES if (form := path.with_suffix(suffix)).is_file()]
         if file := min(there, key=lambda file: file.stat().st_size, default=None):
-            yield caption, f"data:{MEDIA_TYPES[file.suffix]};base64,{b64encode(content(file)).decode()}"
+            yield caption, file
 
 
 def badge(word: str) -> Markup:

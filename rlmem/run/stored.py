@@ -158,7 +158,8 @@ def load_agent(agent: Module, run_dir: Path, which: int | str | None = None, cha
     changed: overrides of its environment, which are to blame if the weights have other sizes
     """
     state = agent_state(run_dir, which)
-    shapes = [{name: leaf.shape for name, leaf in leaves.items()} for leaves in (agent.state_dict(), state["agent"])]
+    with fitting(run_dir):
+        shapes = [{name: x.shape for name, x in weights.items()} for weights in (agent.state_dict(), state["agent"])]
     if changed and shapes[0] != shapes[1]:
         what = "has other observations or actions than those that the agent was trained with"
         place = run_dir / "config.yaml"

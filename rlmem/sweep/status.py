@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from rlmem.errors import printable
+from rlmem.errors import LONGEST_LINE, brief, printable
 from rlmem.record.facts import OBJECTIVES
 from rlmem.sweep.jobs import Job
 from rlmem.sweep.manifest import Manifest
@@ -147,7 +147,7 @@ def table(found: Sequence[Row]) -> Table:
         seen = f"{_age(job):.0f} s ago" if row.state == "running" else ""
         state = Text(row.state, COLOURS[row.state])
         attempts = str(job.attempts or "")
-        host, error = (Text(printable(text or "")) for text in (job.host, job.error))
+        host, error = (Text(brief(printable(text or ""), LONGEST_LINE)) for text in (job.host, job.error))
         drawn.add_row(Text(job.name), state, steps, score, host, attempts, seen, error)
     return drawn
 
