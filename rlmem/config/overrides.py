@@ -223,7 +223,8 @@ def _malformed(line: str) -> str:
     if not re.fullmatch(r"[~+]*\w+([./@]\w+)*", key):
         return sentence(line, f"cannot read the key {brief(repr(key))}", example=EXAMPLE)
     what = f"cannot read the value {brief(repr(value))}; check brackets, and put quotes around special characters"
-    return sentence(line, what, example="'env.params={k: 4}'")
+    readable = {"{": "{k: 4}", "[": "[1, 2]"}.get(value[:1]) or QuotedString(brief(value), Quote.double).with_quotes()
+    return sentence(line, what, example=shell(f"{key.lstrip('~+')}={readable}"))
 
 
 def _setting(key: str, tree: Tree) -> str:
