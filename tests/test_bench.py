@@ -267,7 +267,7 @@ def test_without_matplotlib_nothing_is_measured_and_the_way_out_is_named(monkeyp
         (["scan", "--json", "."], [".: is a folder"]),
         (["scan", "--plot", "."], [".: is a folder"]),
         (["scan", "--plot", "x.txt"], ["--plot x.txt: no such type of plot", ".png"]),
-        *(([name], [f"bench {name}: is measured in a clone", f"benchmarks/run.py {name}"]) for name in IN_A_CLONE),
+        *(([name], [f"bench {name}: is not part of the package", f"benchmarks/run.py {name}"]) for name in IN_A_CLONE),
     ],
 )
 def test_a_mistake_is_one_line(arguments, facts, in_tmp, capsys):
