@@ -172,7 +172,7 @@ def interrupt(result: Any) -> Any:
 
 
 UNMADE = {"cannot be made": Fault(throw(ValueError("no such house")), "if worker processes make", "make")}
-"""What may happen before an environment exists."""
+"""Faults of a worker process before its environment exists."""
 
 INTERRUPTED = {"is interrupted": Fault(interrupt, "")}
 """Ctrl-C in a terminal, which all processes get."""

@@ -685,7 +685,7 @@ def test_the_commands_of_the_guide_run(in_tmp):
 
 @pytest.mark.parametrize(("per_gpu", "code"), [(1, 0), (4, 0), (4, 1)])
 def test_jobs_on_one_gpu_share_it_by_a_daemon_that_ends_with_them(per_gpu, code, tmp_path, monkeypatch):
-    """Where it starts; a sweep goes on without it where it does not."""
+    """If the daemon cannot start, the sweep runs without it."""
     program, calls = tmp_path / mps.PROGRAM, tmp_path / "calls"
     start = f'if [ "$1" = -d ]; then echo start $CUDA_MPS_PIPE_DIRECTORY; exit {code}; fi'
     program.write_text(f"#!/bin/sh\n{start} >> {calls}\ncat >> {calls}\n")

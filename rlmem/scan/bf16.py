@@ -17,7 +17,7 @@ from rlmem.system.hardware import processor_features
 
 
 def missing(device: torch.device) -> str | None:
-    """Why `device` does not have such products; None if it does, or if they are emulated."""
+    """The reason why `device` lacks such products; None if it has them, or if they are emulated."""
     if emulated():
         return None
     if device.type == "cuda":

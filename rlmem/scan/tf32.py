@@ -16,7 +16,7 @@ UNUSED = 13
 
 
 def missing(device: torch.device) -> str | None:
-    """Why `device` does not have such products; None if it does. A CPU emulates them."""
+    """The reason why `device` lacks such products; None if it has them. A CPU emulates them."""
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):
         return "this GPU has no instructions for it"
     return None
