@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
-from rlmem.reproduction import catalog
-from rlmem.reproduction.cells import Cell, cells
-from rlmem.reproduction.metrics import NORMALISED, reduced
-from rlmem.reproduction.outcome import Curve, Outcome, Record
-from rlmem.reproduction.tables import publish
+from rlmem.evidence import catalog
+from rlmem.evidence.cells import Cell, cells
+from rlmem.evidence.metrics import NORMALISED, reduced
+from rlmem.evidence.outcome import Curve, Outcome, Record
+from rlmem.evidence.tables import publish
 from rlmem.stats import Reference, reference_of
 
 ITEMS = ("memoroids/figure4", "rethinking_transformers/table2")

@@ -12,14 +12,14 @@ from torch.utils._pytree import tree_leaves
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
 from rlmem.config.targets import build
+from rlmem.evidence import catalog
+from rlmem.evidence.cells import cells
 from rlmem.memory.base import redraw
 from rlmem.memory.clocked import Clocked
 from rlmem.memory.ffm import FFM
 from rlmem.memory.mlp import MLP
 from rlmem.memory.shm import SHM
 from rlmem.memory.stack import Stack
-from rlmem.reproduction import catalog
-from rlmem.reproduction.cells import cells
 
 D, H = 6, 8
 

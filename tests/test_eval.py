@@ -14,9 +14,9 @@ from helpers import SMALLEST, small_run
 
 from rlmem.commands.cli import main
 from rlmem.errors import UserError
+from rlmem.evidence.page.evaluations import evaluated, means, runs_table
 from rlmem.record.checkpoint import Checkpoints, sha256
 from rlmem.record.recorder import read_jsonl
-from rlmem.report.evaluations import evaluated, means, runs_table
 from rlmem.run.evaluate import evaluate_run
 from rlmem.stats import contrast
 from rlmem.stats.tables import Value

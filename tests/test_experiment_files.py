@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from rlmem.commands.cli import main
-from rlmem.reproduction import catalog, claims
-from rlmem.reproduction.cells import cells
-from rlmem.reproduction.outcome import Outcome, Record, read_results
-from rlmem.reproduction.spec_file import read
-from rlmem.reproduction.tables import tables
-from rlmem.reproduction.training import Training
-from rlmem.reproduction.verdict import judge
+from rlmem.evidence import catalog, claims
+from rlmem.evidence.cells import cells
+from rlmem.evidence.outcome import Outcome, Record, read_results
+from rlmem.evidence.spec_file import read
+from rlmem.evidence.tables import tables
+from rlmem.evidence.training import Training
+from rlmem.evidence.verdict import judge
 from rlmem.run import forecast
 from rlmem.stats.tables import Table, cell_text
 

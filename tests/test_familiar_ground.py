@@ -15,9 +15,9 @@ from rlmem.batching import Segment, Tape
 from rlmem.commands.cli import main
 from rlmem.config.catalog import catalog
 from rlmem.config.compose import explain, load
+from rlmem.evidence import stale as staleness
 from rlmem.loops.notices import PATIENCE, Notices
 from rlmem.record.recorder import read_jsonl
-from rlmem.reproduction import stale as staleness
 
 
 @pytest.mark.parametrize("scheme", [Tape(), Segment(4, init_state="zero"), Segment(1)], ids=["tape", "segment", "one"])

@@ -28,11 +28,11 @@ from rlmem.analysis.loaded import load_run
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.errors import Fault, UserError
+from rlmem.evidence import metrics
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.facts import RunRecord
 from rlmem.record.recorder import Recorder, read_jsonl
 from rlmem.record.trust import sealed
-from rlmem.reproduction import metrics
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
 from rlmem.seeding import Streams

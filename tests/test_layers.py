@@ -118,20 +118,16 @@ LAYERS = {
         "errors system scan memory losses conformance stats config record loops run",
         "torch numpy rich lazy:popgym lazy:sb3_contrib lazy:stable_baselines3 lazy:matplotlib",
     ),
-    "reproduction": Layer(
-        "tables and figures of papers: runs, published numbers, verdicts",
+    "evidence": Layer(
+        "tables and figures of papers: runs, published numbers, verdicts; pages and plots of many runs",
         "__version__ errors system stats config record run sweep population lazy:analysis lazy:bench",
-        "numpy yaml pydantic filelock packaging",
+        "numpy yaml pydantic filelock packaging matplotlib jinja2 markupsafe",
     ),
-    "report": Layer(
-        "pages and plots of many runs",
-        "errors system stats config record sweep reproduction",
-        "numpy matplotlib jinja2 markupsafe",
-    ),
+    "report": Layer("profiles of memories", "errors stats config record sweep evidence", "numpy matplotlib"),
     "api": Layer(
         "what `import rlmem` offers: training, trained agents, environments and memories in Python",
         "__version__ errors types seeding spaces system scan memory nets agents parallel stats acting config record "
-        "loops run sweep reproduction",
+        "loops run sweep evidence",
         "torch numpy gymnasium yaml rich lazy:onnxruntime lazy:onnxscript huggingface_hub lazy:safetensors",
     ),
     "commands": Layer(
@@ -139,8 +135,7 @@ LAYERS = {
         "errors system.command system.strictjson config.messages analysis.ANALYSES __version__ lazy:types lazy:seeding "
         "lazy:spaces lazy:system lazy:conformance lazy:stats lazy:parallel lazy:acting lazy:config lazy:record "
         "lazy:loops lazy:supervised lazy:run lazy:sweep lazy:population lazy:analysis lazy:bench "
-        "lazy:reproduction "
-        "lazy:report lazy:api",
+        "lazy:evidence lazy:report lazy:api",
         "yaml lazy:gymnasium lazy:shtab",
     ),
     "__main__": Layer("`python -m rlmem`", "commands"),

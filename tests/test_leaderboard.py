@@ -11,14 +11,14 @@ from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.config.targets import build
 from rlmem.errors import UserError
-from rlmem.report import leaderboard as board_page
-from rlmem.report.find import Item, find
-from rlmem.reproduction import catalog, outcome
-from rlmem.reproduction.cells import cells
-from rlmem.reproduction.leaderboard import games, ranking, size_of, standings
-from rlmem.reproduction.outcome import Outcome, Record, read_results, write_results
-from rlmem.reproduction.own_rows import parse
-from rlmem.reproduction.spec_file import read
+from rlmem.evidence import catalog, outcome
+from rlmem.evidence.cells import cells
+from rlmem.evidence.leaderboard import games, ranking, size_of, standings
+from rlmem.evidence.outcome import Outcome, Record, read_results, write_results
+from rlmem.evidence.own_rows import parse
+from rlmem.evidence.page import leaderboard as board_page
+from rlmem.evidence.page.find import Item, find
+from rlmem.evidence.spec_file import read
 from rlmem.stats import iqm, ranks
 from rlmem.stats.tables import cell_text
 

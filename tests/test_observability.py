@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from rlmem.errors import UserError
-from rlmem.report.groups import Group
-from rlmem.report.labels import Settings
-from rlmem.report.twins import twins
-from rlmem.reproduction import catalog
-from rlmem.reproduction.cells import cells, skipped
-from rlmem.reproduction.outcome import Outcome, Record
-from rlmem.reproduction.spec import Experiment
-from rlmem.reproduction.spec_file import read
-from rlmem.reproduction.tables import tables
-from rlmem.reproduction.twins import capacity
-from rlmem.reproduction.verdict import judge
+from rlmem.evidence import catalog
+from rlmem.evidence.cells import cells, skipped
+from rlmem.evidence.outcome import Outcome, Record
+from rlmem.evidence.page.groups import Group
+from rlmem.evidence.page.labels import Settings
+from rlmem.evidence.page.twins import twins
+from rlmem.evidence.spec import Experiment
+from rlmem.evidence.spec_file import read
+from rlmem.evidence.tables import tables
+from rlmem.evidence.twins import capacity
+from rlmem.evidence.verdict import judge
 from rlmem.stats import memory_bias, memory_improvability, observability_gap
 from rlmem.stats.twins import Compared, table
 

@@ -11,17 +11,17 @@ from helpers import changed
 
 from rlmem.commands.cli import main
 from rlmem.errors import UserError
+from rlmem.evidence import catalog, metrics
+from rlmem.evidence.outcome import Outcome, Record
+from rlmem.evidence.page.find import Item, find
+from rlmem.evidence.page.html import page
+from rlmem.evidence.page.markdown import document
+from rlmem.evidence.peers import FIELDS, described, measured
+from rlmem.evidence.spec import Experiment
+from rlmem.evidence.spec_file import read
+from rlmem.evidence.tables import publish, tables, write
+from rlmem.evidence.verdict import judge
 from rlmem.record.facts import RunRecord
-from rlmem.report.find import Item, find
-from rlmem.report.markdown import document
-from rlmem.report.page import page
-from rlmem.reproduction import catalog, metrics
-from rlmem.reproduction.outcome import Outcome, Record
-from rlmem.reproduction.peers import FIELDS, described, measured
-from rlmem.reproduction.spec import Experiment
-from rlmem.reproduction.spec_file import read
-from rlmem.reproduction.tables import publish, tables, write
-from rlmem.reproduction.verdict import judge
 from rlmem.stats import GAMES, reference_of
 
 ROOT = Path(__file__).parent.parent

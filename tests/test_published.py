@@ -8,7 +8,7 @@ from rlmem_envs.occlusion.robots import PUBLISHED as ROBOTS
 
 from rlmem.config.paths import conf_dir
 from rlmem.errors import Fault, UserError
-from rlmem.reproduction.published import PAPERS, averages, load, misprints
+from rlmem.evidence.published import PAPERS, averages, load, misprints
 from rlmem.stats import REFERENCES, expert_normalised, reference_of
 
 FOLDER = conf_dir().parent / "experiments" / "published"
@@ -72,7 +72,7 @@ def test_a_mistyped_paper_or_table_is_named_with_what_there_is():
 
 
 def test_missing_data_are_a_fault_of_the_installation(monkeypatch, tmp_path):
-    monkeypatch.setattr("rlmem.reproduction.published.experiments_dir", lambda: tmp_path)
+    monkeypatch.setattr("rlmem.evidence.published.experiments_dir", lambda: tmp_path)
     with pytest.raises(Fault, match="missing from this installation"):
         load("ffm")
 

@@ -15,9 +15,9 @@ import pytest
 from helpers import options
 
 from rlmem.commands.cli import main
-from rlmem.reproduction import catalog
-from rlmem.reproduction.outcome import Outcome, shipped_records
-from rlmem.reproduction.verdict import judge
+from rlmem.evidence import catalog
+from rlmem.evidence.outcome import Outcome, shipped_records
+from rlmem.evidence.verdict import judge
 
 ROOT = Path(__file__).parent.parent
 BUDGET = "total_steps=256 env.num_envs=8 evaluation.every=null evaluation.episodes=4 threads=1"

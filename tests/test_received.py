@@ -36,12 +36,12 @@ from rlmem.config import plainyaml
 from rlmem.config.catalog import with_parents
 from rlmem.config.compose import load
 from rlmem.errors import UserError
+from rlmem.evidence import catalog
+from rlmem.evidence.own_rows import foreign, remembered
+from rlmem.evidence.page import find
+from rlmem.evidence.run import runner_of
+from rlmem.evidence.runner import CELLS
 from rlmem.record.checkpoint import read, sha256
-from rlmem.report import find
-from rlmem.reproduction import catalog
-from rlmem.reproduction.own_rows import foreign, remembered
-from rlmem.reproduction.run import runner_of
-from rlmem.reproduction.runner import CELLS
 from rlmem.run.train import train
 from rlmem.supervised.dataset.file import Recording, write
 from rlmem.supervised.dataset.file import read as read_dataset

@@ -19,22 +19,22 @@ from test_readme import blocks
 
 from rlmem.commands.cli import main, module_of
 from rlmem.errors import UserError
+from rlmem.evidence import catalog
+from rlmem.evidence.cells import cells
+from rlmem.evidence.outcome import Curve, Record
+from rlmem.evidence.page import bands, draw
+from rlmem.evidence.page.draw import together
+from rlmem.evidence.page.facts import departures
+from rlmem.evidence.page.find import Item, find
+from rlmem.evidence.page.groups import Group
+from rlmem.evidence.page.html import page
+from rlmem.evidence.page.markdown import document
+from rlmem.evidence.page.series import shown
+from rlmem.evidence.page.verify import verify
+from rlmem.evidence.run import runner_of
+from rlmem.evidence.tables import write
+from rlmem.evidence.verdict import judge
 from rlmem.record.recorder import read_jsonl
-from rlmem.report import bands, draw
-from rlmem.report.draw import together
-from rlmem.report.facts import departures
-from rlmem.report.find import Item, find
-from rlmem.report.groups import Group
-from rlmem.report.markdown import document
-from rlmem.report.page import page
-from rlmem.report.series import shown
-from rlmem.report.verify import verify
-from rlmem.reproduction import catalog
-from rlmem.reproduction.cells import cells
-from rlmem.reproduction.outcome import Curve, Record
-from rlmem.reproduction.run import runner_of
-from rlmem.reproduction.tables import write
-from rlmem.reproduction.verdict import judge
 from rlmem.stats.figures import COLOURS
 from rlmem.stats.tables import Value, cell_text
 from rlmem.sweep.run import Options
@@ -439,7 +439,7 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch, capsys, tmp_path):
 
 
 def test_colours_of_the_page_are_those_of_the_figures():
-    style = (ROOT / "rlmem" / "report" / "page.css").read_text()
+    style = (ROOT / "rlmem" / "evidence" / "page" / "page.css").read_text()
     light, dark = style.partition("@media screen")[0], style.partition("@media screen")[2]
     for k, colour in enumerate(COLOURS):
         assert f"--row-{k}: {colour};" in light

@@ -10,14 +10,14 @@ from test_report import Page
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import Config, load
+from rlmem.evidence.outcome import Curve, Record
+from rlmem.evidence.page import bands
+from rlmem.evidence.page.draw import together
+from rlmem.evidence.page.find import find
+from rlmem.evidence.page.groups import Group, rows_differ
+from rlmem.evidence.page.html import page
+from rlmem.evidence.page.series import shown
 from rlmem.record import rundir
-from rlmem.report import bands
-from rlmem.report.draw import together
-from rlmem.report.find import find
-from rlmem.report.groups import Group, rows_differ
-from rlmem.report.page import page
-from rlmem.report.series import shown
-from rlmem.reproduction.outcome import Curve, Record
 
 KEY = "eval/greedy/return_mean"
 SMALL = "threads=1 encoder.hidden_size=16 "

@@ -21,12 +21,10 @@ from helpers import WITH_CHILDREN, changed, run_python, wait_for
 from rlmem.commands.cli import main
 from rlmem.config.paths import experiments_dir, results_dir
 from rlmem.errors import UserError
-from rlmem.record.facts import RunRecord
-from rlmem.report.find import Item, find
-from rlmem.reproduction import catalog, metrics, registration
-from rlmem.reproduction.cells import cells, merged, skipped
-from rlmem.reproduction.cost import cost_of, duration, steps_of
-from rlmem.reproduction.outcome import (
+from rlmem.evidence import catalog, metrics, registration
+from rlmem.evidence.cells import cells, merged, skipped
+from rlmem.evidence.cost import cost_of, duration, steps_of
+from rlmem.evidence.outcome import (
     Curve,
     Outcome,
     Record,
@@ -36,13 +34,15 @@ from rlmem.reproduction.outcome import (
     write_curves,
     write_results,
 )
-from rlmem.reproduction.registration import Version
-from rlmem.reproduction.run import runner_of
-from rlmem.reproduction.series import SUFFIX, read_series
-from rlmem.reproduction.spec import BUDGETS
-from rlmem.reproduction.spec_file import read
-from rlmem.reproduction.tables import provenance_problem, publish, write
-from rlmem.reproduction.verdict import judge
+from rlmem.evidence.page.find import Item, find
+from rlmem.evidence.registration import Version
+from rlmem.evidence.run import runner_of
+from rlmem.evidence.series import SUFFIX, read_series
+from rlmem.evidence.spec import BUDGETS
+from rlmem.evidence.spec_file import read
+from rlmem.evidence.tables import provenance_problem, publish, write
+from rlmem.evidence.verdict import judge
+from rlmem.record.facts import RunRecord
 from rlmem.run import timing
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.run import Options
@@ -395,7 +395,7 @@ def test_numbers_that_are_shipped_come_from_one_commit(tmp_path, monkeypatch, ca
     made = lambda *which: Outcome("memoroids/figure4", experiment, "laptop", [records[i] for i in which])  # noqa: E731
     publish(made(0, 2), tmp_path)
     assert "runs are of 2 commits (abc, def)" in capsys.readouterr().out
-    monkeypatch.setattr("rlmem.reproduction.tables.results_dir", lambda: tmp_path)
+    monkeypatch.setattr("rlmem.evidence.tables.results_dir", lambda: tmp_path)
     for mixed, why in (
         (made(0, 1), r"code that is in no commit \(abc\+changes\)"),
         (made(0, 2), "2 commits"),

@@ -8,12 +8,12 @@ import pytest
 
 from rlmem.commands.cli import main
 from rlmem.errors import UserError
+from rlmem.evidence import populations
+from rlmem.evidence.outcome import read_curves, read_results
+from rlmem.evidence.run import runner_of
+from rlmem.evidence.spec_file import read
 from rlmem.population.spec import read as population_in
 from rlmem.record.recorder import read_jsonl
-from rlmem.reproduction import populations
-from rlmem.reproduction.outcome import read_curves, read_results
-from rlmem.reproduction.run import runner_of
-from rlmem.reproduction.spec_file import read
 from rlmem.run.stored import checkpoints
 
 ITEM = """# Two agents side by side

@@ -16,9 +16,9 @@ from helpers import assert_same_weights, killed_at, options, run_python, small_r
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
 from rlmem.errors import UserError
+from rlmem.evidence.page.groups import of_runs
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import read_jsonl
-from rlmem.report.groups import of_runs
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
 

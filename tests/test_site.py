@@ -13,8 +13,8 @@ from rlmem.config.catalog import catalog, option_keys
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
 from rlmem.config.targets import locate
+from rlmem.evidence.metrics import METRICS as OF_TABLES
 from rlmem.record.metrics import METRICS, entry
-from rlmem.reproduction.metrics import METRICS as OF_TABLES
 
 ROOT = Path(__file__).parent.parent
 SITE = ROOT / "docs" / "site"

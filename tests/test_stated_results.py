@@ -1,6 +1,6 @@
 """Sentences of documents that state results: each links to its item, and the shipped results support it.
 
-A comment behind a sentence repeats it in the grammar of `rlmem.reproduction.expect`, `;` between two expectations:
+A comment behind a sentence repeats it in the grammar of `rlmem.evidence.expect`, `;` between two expectations:
 
     FFM does better than a GRU ([`ffm/table4`](...)). <!-- result: ffm/table4: ffm > gru -->
     Whether it does better than an LSTM is open ([`ffm/table4`](...)). <!-- result: ffm/table4: ffm > lstm undecided -->
@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from helpers import options
 
-from rlmem.reproduction import catalog
-from rlmem.reproduction.cells import cells
-from rlmem.reproduction.expect import Finding, check, parse
-from rlmem.reproduction.outcome import Outcome, shipped_records
+from rlmem.evidence import catalog
+from rlmem.evidence.cells import cells
+from rlmem.evidence.expect import Finding, check, parse
+from rlmem.evidence.outcome import Outcome, shipped_records
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", "docs/index.md", "docs/leaderboard.md", "docs/memory.md", "docs/start.md")

@@ -9,15 +9,15 @@ import pytest
 from scipy import stats as scipy_stats
 
 from rlmem import make_env
-from rlmem.reproduction import catalog
-from rlmem.reproduction.cells import cells
-from rlmem.reproduction.expect import Finding, Untestable, check, parse, parse_all
-from rlmem.reproduction.outcome import Outcome, Record
-from rlmem.reproduction.published import load as published
-from rlmem.reproduction.ranges import of_key, of_metric, of_returns
-from rlmem.reproduction.spec import Experiment
-from rlmem.reproduction.spec_file import read
-from rlmem.reproduction.verdict import MEAN, _printed, judge, misprinted
+from rlmem.evidence import catalog
+from rlmem.evidence.cells import cells
+from rlmem.evidence.expect import Finding, Untestable, check, parse, parse_all
+from rlmem.evidence.outcome import Outcome, Record
+from rlmem.evidence.published import load as published
+from rlmem.evidence.ranges import of_key, of_metric, of_returns
+from rlmem.evidence.spec import Experiment
+from rlmem.evidence.spec_file import read
+from rlmem.evidence.verdict import MEAN, _printed, judge, misprinted
 from rlmem.stats import contrast, runs_to_decide
 from rlmem.stats.welch import ANY
 

@@ -18,12 +18,12 @@ from made_results import outcome, results
 from scipy.stats import t
 
 from rlmem.commands.cli import main
-from rlmem.report.data import FIELDS
-from rlmem.report.rankings import MARK
-from rlmem.report.verify import verify
-from rlmem.reproduction import catalog, standing
-from rlmem.reproduction.series import SUFFIX, compressed, read_series, write_series
-from rlmem.reproduction.tables import publish
+from rlmem.evidence import catalog, standing
+from rlmem.evidence.page.data import FIELDS
+from rlmem.evidence.page.rankings import MARK
+from rlmem.evidence.page.verify import verify
+from rlmem.evidence.series import SUFFIX, compressed, read_series, write_series
+from rlmem.evidence.tables import publish
 
 ROOT = Path(__file__).parent.parent
 ITEM = "memoroids/figure4.laptop"
@@ -143,7 +143,7 @@ def test_what_is_shipped_or_named_may_not_be_lacking(published, monkeypatch, cap
     (folder / "SHA256SUMS").unlink()
     (published / "RESULTS.md").unlink()
     assert verify(folder, pictures=False).differs == []
-    monkeypatch.setattr("rlmem.report.verify.results_dir", lambda: folder)
+    monkeypatch.setattr("rlmem.evidence.page.verify.results_dir", lambda: folder)
     one, other = verify(folder, pictures=False).differs
     assert one.startswith(f"{folder}/SHA256SUMS: there is none") and other.startswith(f"{published}/RESULTS.md: there")
 

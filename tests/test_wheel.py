@@ -108,7 +108,7 @@ INSTALLED = """
 import sys
 import rlmem
 from rlmem.commands.cli import main
-from rlmem.reproduction import cost
+from rlmem.evidence import cost
 
 print(rlmem.__file__)
 print(sum(len(timed) for kind, timed in cost._rates().items() if len(kind) == 1))

@@ -19,10 +19,10 @@ from rlmem.config.catalog import catalog
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
 from rlmem.errors import Fault, extra
+from rlmem.evidence.tables import tables
+from rlmem.evidence.verdict import judge
 from rlmem.memory import GRU
 from rlmem.record.recorder import read_jsonl
-from rlmem.reproduction.tables import tables
-from rlmem.reproduction.verdict import judge
 from rlmem.run.train import train
 from rlmem.sweep.jobs import NewJob, Owner
 from rlmem.sweep.manifest import Manifest

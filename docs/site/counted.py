@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from rlmem.report import leaderboard
-from rlmem.report.find import find, published
-from rlmem.report.rankings import rankings
+from rlmem.evidence.page import leaderboard
+from rlmem.evidence.page.find import find, published
+from rlmem.evidence.page.rankings import rankings
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = ("README.md", "docs/index.md")

@@ -11,9 +11,9 @@ from mkdocs.structure.pages import Page
 from reference import pages
 from reference.markdown import ROOT
 
-from rlmem.report.data import data_text
-from rlmem.report.find import find, published
-from rlmem.reproduction.series import compressed
+from rlmem.evidence.page.data import data_text
+from rlmem.evidence.page.find import find, published
+from rlmem.evidence.series import compressed
 
 DATA = "results.csv.gz"
 """The place of the file with all published numbers, to which results/README.md links."""

@@ -12,11 +12,11 @@ from typing import Any
 
 from rlmem.api.overrides import absolute
 from rlmem.api.tabular import tabular
-from rlmem.reproduction import catalog, registration
-from rlmem.reproduction.outcome import Outcome
-from rlmem.reproduction.run import runner_of
-from rlmem.reproduction.tables import tables
-from rlmem.reproduction.verdict import judge
+from rlmem.evidence import catalog, registration
+from rlmem.evidence.outcome import Outcome
+from rlmem.evidence.run import runner_of
+from rlmem.evidence.tables import tables
+from rlmem.evidence.verdict import judge
 from rlmem.sweep.run import Options
 
 

@@ -99,7 +99,7 @@ def _is_run(places: Sequence[Source]) -> bool:
 
 def _found(places: Sequence[Source], problems: list[str]) -> list[Source]:
     """The run directories at and below these places, each once for a checkpoint; see `run_dirs`."""
-    from rlmem.report.find import run_dirs
+    from rlmem.evidence.page.find import run_dirs
 
     return list(dict.fromkeys((run_dir, step) for place, step in places for run_dir in run_dirs(place, problems)))
 
@@ -113,7 +113,7 @@ def _require_writable(path: Path) -> None:
 def _print_many(
     rows: Sequence[dict[str, Any]], why_not: dict[str, str], overrides: Sequence[str], args: Arguments
 ) -> None:
-    from rlmem.report.evaluations import evaluated, means, means_table, runs_table
+    from rlmem.evidence.page.evaluations import evaluated, means, means_table, runs_table
     from rlmem.stats.tables import Table
 
     runs = evaluated(rows, shell(*overrides))

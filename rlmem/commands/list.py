@@ -89,11 +89,11 @@ def _no_group(word: str, groups: Groups, known: Sequence[str]) -> UserError:
 def _names(group: str, groups: Groups) -> list[str]:
     """What may be named in a group: of the experiments also the papers, for all of their items; of the claims these."""
     if group == "claim":
-        from rlmem.reproduction.claims import papers
+        from rlmem.evidence.claims import papers
 
         return list(papers())
     if group == "experiment":
-        from rlmem.reproduction.catalog import names
+        from rlmem.evidence.catalog import names
 
         items = names()
         return [*dict.fromkeys(item.partition("/")[0] for item in items), *items]
@@ -116,11 +116,11 @@ def _data(group: str, names: Sequence[str], lines: Sequence[str], groups: Groups
         with stdout_to_stderr():
             return [asdict(row) for row in env_table.rows(lines, names)]
     if group == "experiment":
-        from rlmem.reproduction.run import as_data
+        from rlmem.evidence.run import as_data
 
         return as_data(names)
     if group == "claim":
-        from rlmem.reproduction.claims import table
+        from rlmem.evidence.claims import table
 
         found = table(names)
         return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
@@ -142,12 +142,12 @@ def _text(group: str, names: Sequence[str], lines: Sequence[str], groups: Groups
         with stdout_to_stderr():
             return env_table.as_text(lines, names)
     if group == "experiment":
-        from rlmem.reproduction import run as experiments
-        from rlmem.reproduction import standing
+        from rlmem.evidence import run as experiments
+        from rlmem.evidence import standing
 
         return (standing.table(names).markdown() if markdown else experiments.as_text(names)).rstrip()
     if group == "claim":
-        from rlmem.reproduction.claims import table
+        from rlmem.evidence.claims import table
 
         found = table(names)
         return found.markdown() if markdown else found.text()

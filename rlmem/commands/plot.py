@@ -20,9 +20,9 @@ PARSER.add_argument("--columns", type=lambda text: text.split(","), default=[], 
 
 
 def run(args: Arguments) -> None:
-    from rlmem.report.draw import require_matplotlib, save, together
-    from rlmem.report.find import find
-    from rlmem.report.series import shown
+    from rlmem.evidence.page.draw import require_matplotlib, save, together
+    from rlmem.evidence.page.find import find
+    from rlmem.evidence.page.series import shown
 
     require_matplotlib()
     panels, left_out = shown(find(args.folders), args.metric, args.smooth, args.columns)

@@ -32,7 +32,7 @@ PARSER.add_overrides("as for train; several values of a key, such as memory=gru,
 
 
 def run(args: Arguments) -> int:
-    from rlmem.report.draw import require_matplotlib
+    from rlmem.evidence.page.draw import require_matplotlib
     from rlmem.report.profile import draw
     from rlmem.report.profile.panels import BASE, PANELS
     from rlmem.report.profile.run import default_folder, panels_in, profiles, specification, table

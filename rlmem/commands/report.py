@@ -29,14 +29,14 @@ PARSER.add_argument("--latex", type=Path, metavar="FOLDER", help=tex)
 
 
 def run(args: Arguments) -> None:
+    from rlmem.evidence.page.data import SUMS, checksums, data_text
+    from rlmem.evidence.page.draw import require_matplotlib
+    from rlmem.evidence.page.find import find, published
+    from rlmem.evidence.page.html import page
+    from rlmem.evidence.page.latex import write_latex
+    from rlmem.evidence.page.markdown import markdown
+    from rlmem.evidence.series import compressed
     from rlmem.record import rundir
-    from rlmem.report.data import SUMS, checksums, data_text
-    from rlmem.report.draw import require_matplotlib
-    from rlmem.report.find import find, published
-    from rlmem.report.latex import write_latex
-    from rlmem.report.markdown import markdown
-    from rlmem.report.page import page
-    from rlmem.reproduction.series import compressed
 
     require_matplotlib()
     sections = find(args.folders)

@@ -50,8 +50,8 @@ PARSER.add_trust()
 
 
 def run(args: Arguments) -> int:
-    from rlmem.report.groups import DIFFERS, rows_differ
-    from rlmem.reproduction import catalog, registration
+    from rlmem.evidence import catalog, registration
+    from rlmem.evidence.page.groups import DIFFERS, rows_differ
 
     name, experiment = catalog.find(args.item)
     experiment.budget(args.budget)
@@ -59,10 +59,10 @@ def run(args: Arguments) -> int:
         show(catalog.register(args.item, args.budget))
         return 0
     options = pool_options(args, again=_again(args))
-    from rlmem.reproduction.outcome import Outcome, shipped_records
-    from rlmem.reproduction.own_rows import parse
-    from rlmem.reproduction.run import runner_of
-    from rlmem.reproduction.tables import print_outcome, publish
+    from rlmem.evidence.outcome import Outcome, shipped_records
+    from rlmem.evidence.own_rows import parse
+    from rlmem.evidence.run import runner_of
+    from rlmem.evidence.tables import print_outcome, publish
 
     rows = parse(args.rows)
     runner = runner_of(name, experiment, args.budget, args.dir, rows=rows)
@@ -118,7 +118,7 @@ def _write_page(outcome: Any, file: Path | None) -> None:
     """Put the leaderboard into the page that --page names, if it does."""
     if file is None:
         return
-    from rlmem.report import leaderboard
+    from rlmem.evidence.page import leaderboard
 
     for written in leaderboard.page(outcome, file):
         show(f"wrote {written}")

@@ -23,7 +23,7 @@ PARSER.add_argument("--no-pictures", action="store_true", help="do not draw the 
 
 def run(args: Arguments) -> int:
     from rlmem.config.paths import results_dir
-    from rlmem.report.verify import verify
+    from rlmem.evidence.page.verify import verify
 
     folder = args.folder or (Path("results") if Path("results").is_dir() else results_dir() or Path("results"))
     found = verify(folder, args.markdown, pictures=not args.no_pictures)

@@ -3,9 +3,9 @@
 from collections import defaultdict
 
 from reference.markdown import Page, cell, code, prose, sections, table
+from rlmem.evidence.metrics import METRICS as OF_TABLES
+from rlmem.evidence.metrics import REDUCTIONS
 from rlmem.record.metrics import METRICS
-from rlmem.reproduction.metrics import METRICS as OF_TABLES
-from rlmem.reproduction.metrics import REDUCTIONS
 
 UP = "../"
 TITLES = {

@@ -12,9 +12,9 @@ from rlmem.config.foreign import REACHING
 from rlmem.config.messages import shell, to_text
 from rlmem.config.schema import WRAPPER
 from rlmem.errors import UserError
+from rlmem.evidence.ranges import of_key
 from rlmem.record import rundir
 from rlmem.record.rundir import write_atomically
-from rlmem.reproduction.ranges import of_key
 from rlmem.stats import Contrast
 from rlmem.stats.welch import Range
 from rlmem.system.strictjson import dumps

@@ -11,8 +11,8 @@ import numpy as np
 
 from rlmem.config.messages import shell
 from rlmem.errors import writing
+from rlmem.evidence.page.marked import around
 from rlmem.record import rundir
-from rlmem.report.marked import around
 from rlmem.report.profile.panels import Panel
 from rlmem.report.profile.run import Profile, cells, table
 from rlmem.stats import figures

@@ -1,0 +1,113 @@
+"""The cost of a reproduction: of runs that were timed here, of shipped runs like them, or of runs of the same kind."""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from functools import cache
+from math import ceil, isnan, nan
+from typing import NamedTuple
+
+import yaml
+
+from rlmem.config.catalog import default_choices
+from rlmem.config.paths import conf_dir, results_dir
+from rlmem.evidence.cells import Cell
+from rlmem.evidence.outcome import Record, read_results
+
+
+class Cost(NamedTuple):
+    """The cost of runs together.
+
+    steps: environment steps
+    seconds: seconds of one core, 0 where no run with the algorithm of one of them was ever timed
+    alike: the runs that were never timed themselves, nor shipped; their time is that of runs of the same kind, whose
+        width, batches and other settings may differ
+    """
+
+    steps: int
+    seconds: float
+    alike: int = 0
+
+
+def cost_of(planned: Sequence[Cell]) -> Cost:
+    """The cost of the runs of these cells."""
+    from rlmem.run.timing import timed  # which imports torch: only who asks for a cost needs it
+
+    here, shipped = timed(), _shipped()
+    steps, seconds, alike = 0, 0.0, 0
+    for cell in planned:
+        each, runs = steps_of(cell.overrides), len(cell.seeds)
+        steps += each * runs
+        if cell.overrides in here:
+            seconds += here[cell.overrides].seconds * runs
+        elif (lines := " ".join(cell.overrides)) in shipped:
+            seconds += shipped[lines] * runs
+        else:
+            seconds += _rate(kind(cell.overrides)) * each * runs
+            alike += runs
+    return Cost(steps, 0.0 if isnan(seconds) else seconds, alike)
+
+
+def steps_of(lines: Iterable[str]) -> int:
+    """total_steps of a run: from its last such override, else from its groups' options, else the default."""
+    given = dict(line.lstrip("+").partition("=")[::2] for line in lines)
+    if "total_steps" in given:
+        return int(float(given["total_steps"]))
+    algo, _, env = kind(lines)
+    found = (_yaml(file).get("total_steps") for file in (f"_tasks/{algo}/{env}", f"algo/{algo}", "config"))
+    return next((int(steps) for steps in found if steps is not None), 0)
+
+
+def kind(lines: Iterable[str]) -> tuple[str, ...]:
+    """(algo, memory, env) of a run with these overrides."""
+    given = default_choices() | dict(line.partition("=")[::2] for line in lines)
+    return tuple(str(given[group]) for group in ("algo", "memory", "env"))
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `25 min`, `3 h`, `12 days`: rounded up."""
+    for unit, length, most in (("s", 1, 100), ("min", 60, 100), ("h", 3600, 72)):
+        if seconds <= most * length:
+            return f"{max(1, ceil(seconds / length))} {unit}"
+    return f"{ceil(seconds / 86400)} days"
+
+
+def _rate(wanted: tuple[str, ...]) -> float:
+    """Seconds per step of the most similar runs; NaN if there are none."""
+    return next((statistics.median(found) for n in (3, 2, 1) if (found := _rates().get(wanted[:n]))), nan)
+
+
+@cache
+def _rates() -> dict[tuple[str, ...], list[float]]:
+    """Seconds per step of every shipped run, by its kind and every prefix of it."""
+    rates = defaultdict(list)
+    for record in _records():
+        own = kind(record.overrides.split(" "))
+        for length in (1, 2, 3):
+            rates[own[:length]].append(record.seconds / record.steps)
+    return rates
+
+
+@cache
+def _shipped() -> dict[str, float]:
+    """The overrides of shipped runs in one line, without the seed -> the median of their seconds."""
+    found = defaultdict(list)
+    for record in _records():
+        if record.overrides.endswith(seed := f" seed={record.seed}"):
+            found[record.overrides.removesuffix(seed)].append(record.seconds)
+    return {lines: statistics.median(seconds) for lines, seconds in found.items()}
+
+
+@cache
+def _records() -> list[Record]:
+    """The shipped runs that were timed."""
+    root = results_dir()
+    files = [file for file in sorted(root.glob("*/*.csv")) if not file.name.endswith(".curves.csv")] if root else []
+    every = (record for file in files for record in read_results(file))
+    return [record for record in every if record.steps and record.seconds > 0 and record.overrides]
+
+
+@cache
+def _yaml(name: str) -> dict:
+    file = conf_dir() / f"{name}.yaml"
+    return yaml.safe_load(file.read_text(encoding="utf-8")) or {} if file.exists() else {}

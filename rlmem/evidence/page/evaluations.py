@@ -1,0 +1,177 @@
+"""Evaluations of many runs: a line for every run, and the means of those that differ by their seed alone."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlmem.evidence.page.groups import possible, settings_of
+from rlmem.evidence.page.labels import labels
+from rlmem.evidence.ranges import of_key
+from rlmem.record import rundir
+from rlmem.record.facts import played
+from rlmem.stats import Contrast, contrast, expert_normalised, reference_of
+from rlmem.stats.tables import Cell, Table, Value
+from rlmem.stats.welch import ANY, Range
+
+Scores = Mapping[str, Value]
+"""What was measured -> its value, with the standard error of the mean (`std`) and the bounds where it is a mean."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A run that was evaluated.
+
+    run: its directory
+    cell: its name among the others, and the environment if that varies; runs that share it differ by their seed alone
+    seed: of its training
+    memory, env: the options, or the id of a Gymnasium environment
+    step: environment steps of the checkpoint
+    episodes: how many were played, of each kind
+    scores: what came out
+    overrides: what was replaced for the evaluation, as on the command line
+    video: the path of the animation, if there is one
+    returns: the least and the greatest return that is possible
+    """
+
+    run: str
+    cell: tuple[str, str]
+    seed: int
+    memory: str
+    env: str
+    step: int
+    episodes: int
+    scores: Scores
+    overrides: str = ""
+    video: str = ""
+    returns: Range = ANY
+
+    @property
+    def more(self) -> dict[str, str]:
+        """What only some evaluations have: overrides and the path of an animation."""
+        return {key: value for key in ("overrides", "video") if (value := getattr(self, key))}
+
+    def flat(self) -> dict[str, Any]:
+        """The line of the run in files, with raw numbers."""
+        apart = ("cell", "scores", "overrides", "video", "returns")
+        found: dict[str, Any] = {key: value for key, value in vars(self).items() if key not in apart} | self.more
+        found["cell"] = " ".join(filter(None, self.cell))
+        for name, value in self.scores.items():
+            found[name.replace(" ", "_")] = value.mean
+            more = {"sem": value.std, "low": value.low, "high": value.high}
+            found |= {f"{name.replace(' ', '_')}_{part}": x for part, x in more.items() if x is not None}
+        return found
+
+
+def evaluated(rows: Sequence[Mapping[str, Any]], overrides: str = "") -> list[Evaluated]:
+    """The runs of rows of eval.jsonl; for `overrides` see `Evaluated`."""
+    described = []
+    for row in rows:
+        run_dir = Path(row["run"])
+        described.append(settings_of(run_dir, rundir.read(run_dir)[1]["overrides"]))
+    places = labels([settings for settings, _ in described])[0]
+    found = []
+    for row, (settings, seed), cell in zip(rows, described, places, strict=True):
+        memory, env = (settings.options.get(group, "") for group in ("memory", "env"))
+        returns = possible("return_mean", settings)
+        counts = row["step"], row["episodes"], _scores(row, env, returns)
+        more = overrides, row.get("video", ""), returns
+        found.append(Evaluated(row["run"], cell, seed, memory, env, *counts, *more))
+    return found
+
+
+def _scores(row: Mapping[str, Any], env: str, returns: Range) -> Scores:
+    """What an evaluation measured, with the 95 % t interval over episodes; the greedy return also on a known scale."""
+    found = {f"held-out {name}": Value(value) for name, value in row.get("held_out", {}).items()}
+    for kind, result in played(row).items():
+        mean, std, sem = (result[f"return_{name}"] for name in ("mean", "std", "sem"))
+        spread = Contrast(mean, (std**2,), (row["episodes"],))
+        low, high = spread.bounds(possible=returns) if row["episodes"] > 1 else (None, None)
+        found[f"{kind} return"] = Value(mean, sem, low, high)
+    try:
+        scale = reference_of(env)
+    except ValueError:
+        return found
+    if "greedy return" in found:
+        found["normalised return"] = Value(float(expert_normalised(row["greedy"]["return_mean"], scale)))
+    return found
+
+
+def runs_table(runs: Sequence[Evaluated]) -> Table:
+    """A line for every run."""
+    names = _names(runs)
+    shown = lambda value: None if value is None else Value(value.mean, value.std)  # noqa: E731
+    more = list(dict.fromkeys(key for run in runs for key in run.more))
+    lines: list[list[Cell]] = [
+        [
+            *(run.run, run.seed, run.memory, run.env, run.step, run.episodes),
+            *(shown(run.scores.get(name)) for name in names),
+            *(run.more.get(key) for key in more),
+        ]
+        for run in runs
+    ]
+    columns = ["run", "seed", "memory", "env", "step", "episodes", *names, *more]
+    return Table("runs; ± is the standard error of the mean over episodes", columns, lines)
+
+
+@dataclass(frozen=True)
+class Means:
+    """The means over the runs of a cell, which differ by their seed alone, with 95 % t intervals."""
+
+    cell: tuple[str, str]
+    runs: Sequence[Evaluated]
+    scores: Scores
+
+    @property
+    def steps(self) -> str:
+        """The steps of the checkpoints, or the least and the most."""
+        least, most = (bound(run.step for run in self.runs) for bound in (min, max))
+        return str(least) if least == most else f"{least} to {most}"
+
+    def flat(self) -> dict[str, Any]:
+        """The cell in files, with raw numbers."""
+        found: dict[str, Any] = {"cell": " ".join(filter(None, self.cell)), "seeds": [run.seed for run in self.runs]}
+        means = {name: {"mean": v.mean, "low": v.low, "high": v.high, "runs": v.n} for name, v in self.scores.items()}
+        return found | {"steps": self.steps} | {name.replace(" ", "_"): mean for name, mean in means.items()}
+
+
+def means(runs: Sequence[Evaluated]) -> list[Means]:
+    """The cells, in the order of their first runs."""
+    cells: dict[tuple[str, str], list[Evaluated]] = defaultdict(list)
+    for run in runs:
+        cells[run.cell].append(run)
+    found = []
+    for cell, members in cells.items():
+        scores = {}
+        for name in _names(members):
+            known = [run.scores[name].mean for run in members if name in run.scores]
+            values = [value for value in known if value is not None]
+            mean = contrast([(1, values)])
+            earned = name in ("greedy return", "sampled return")
+            low, high = mean.bounds(possible=members[0].returns if earned else of_key(name.rpartition(" ")[2], ""))
+            scores[name] = Value(mean.value, low=low, high=high, n=len(values))
+        found.append(Means(cell, members, scores))
+    return found
+
+
+def means_table(cells: Sequence[Means]) -> Table:
+    """A line for every cell."""
+    names = list(dict.fromkeys(name for cell in cells for name in cell.scores))
+    several = any(cell.cell[1] for cell in cells)
+    lines: list[list[Cell]] = [
+        [
+            cell.cell[0],
+            *([cell.cell[1]] if several else []),
+            cell.steps,
+            len(cell.runs),
+            *(cell.scores.get(n) for n in names),
+        ]
+        for cell in cells
+    ]
+    columns = ["cell", *(["env"] if several else []), "step", "runs", *names]
+    return Table("means over seeds, with 95 % t intervals", columns, lines)
+
+
+def _names(runs: Sequence[Evaluated]) -> list[str]:
+    return list(dict.fromkeys(name for run in runs for name in run.scores))

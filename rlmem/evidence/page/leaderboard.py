@@ -1,0 +1,118 @@
+"""The picture of a leaderboard, and its part of a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlmem.errors import UserError, writing
+from rlmem.evidence.leaderboard import Standings, games, ranking, standings
+from rlmem.evidence.outcome import Outcome
+from rlmem.evidence.page.draw import require_matplotlib
+from rlmem.evidence.page.facts import facts_of
+from rlmem.evidence.page.marked import around
+from rlmem.record import rundir
+from rlmem.stats import figures, performance_profile
+from rlmem.stats.figures import COLOURS, GRID, INK
+from rlmem.stats.resampling import SEED
+from rlmem.stats.tables import in_markdown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SHOWN = 5
+"""How many of the best rows have a colour of their own, beside the one that all are compared with and the user's."""
+GREY = "#6b737c"
+"""The colour of the other rows."""
+WIDTH, LINE, LEAST = 11.5, 0.21, 3.4
+"""Of the picture, in inches: its width, the height of a row, and the least height of all."""
+
+
+def page(outcome: Outcome, file: Path) -> list[Path]:
+    """Put the ranking between the marks `leaderboard` of a page, and its picture into images beside it.
+
+    Returns the files that were written. Raises UserError where no row has runs in every game.
+    """
+    require_matplotlib()
+    found = standings(outcome)
+    if found is None or not found.scores:
+        raise UserError(f"--page {file}: no row of {outcome.name} has a run of every game yet")
+    before, after = around(file, "Leaderboard", "leaderboard")
+    image = file.parent / "images" / f"{outcome.name.rpartition('/')[2]}.svg"
+    with writing(file, "--page /tmp/leaderboard.md"):
+        image.parent.mkdir(parents=True, exist_ok=True)
+        figures.save(picture(found), image, "svg")
+        rundir.write_atomically(file, f"{before}{_text(found, image)}{after}")
+    return [file, image]
+
+
+def picture(found: Standings) -> Figure:
+    """Three panels: the score of every row with its interval, the score over the cost, and the performance profiles."""
+    height = max(LEAST, 0.9 + LINE * len(found.scores))
+    made, grid = figures.figure(height, 1, 3, width=WIDTH)
+    with figures.style():
+        _scores(grid[0, 0], found)
+        _costs(grid[0, 1], found)
+        _profiles(grid[0, 2], found)
+    return made
+
+
+def _text(found: Standings, image: Path) -> str:
+    """The part of a page between its marks."""
+    outcome = found.outcome
+    about = facts_of([record for record in outcome.records if record.row in found.scores])
+    facts = "\n".join(f"- {in_markdown(f'{name}: {fact}')}" for name, fact in about.items() if fact)
+    shown = f"![Scores, costs and performance profiles of the memories](images/{image.name})"
+    tables = f"{ranking(found).markdown()}\n{shown}\n\n{games(found).markdown()}"
+    return f"\n{tables}\n{facts}\n\n"
+
+
+def _scores(axes: Axes, found: Standings) -> None:
+    names = list(found.aggregate)
+    for place, name in enumerate(names):
+        score, colour = found.aggregate[name], _colour(found, name)
+        if np.isfinite(score.low):
+            axes.plot([score.low, score.high], [place, place], color=colour, lw=3, alpha=0.35, solid_capstyle="butt")
+        axes.plot(score.value, place, "o", color=colour, ms=5)
+    axes.set_yticks(range(len(names)), [f"{name} {place}" for place, name in enumerate(names, 1)])
+    axes.invert_yaxis()
+    axes.set(xlabel="score", title=f"Interquartile mean over {len(found.columns)} games")
+
+
+def _costs(axes: Axes, found: Standings) -> None:
+    """The score over the cost of a run, with the place of each row; those whose cost is not known are missing."""
+    costs = [found.cost(name) for name in found.aggregate]
+    for place, (name, cost) in enumerate(zip(found.aggregate, costs, strict=True), 1):
+        if cost is not None:
+            score, colour = found.aggregate[name].value, _colour(found, name)
+            axes.plot(cost, score, "o", color=colour, ms=5)
+            axes.annotate(str(place), (cost, score), (4, 3), textcoords="offset points", fontsize=8, color=colour)
+    axes.set_xlim(0, 1.1 * max((cost for cost in costs if cost is not None), default=1.0))
+    axes.set(xlabel="core-seconds of a run", ylabel="score", title="Score and cost")
+
+
+def _profiles(axes: Axes, found: Standings) -> None:
+    thresholds = np.linspace(0, 1, 101)
+    for name in found.aggregate:
+        colour = _colour(found, name)
+        fraction = performance_profile(found.scores[name], thresholds, rng=np.random.default_rng(SEED)).fraction
+        if colour == GREY:
+            axes.plot(thresholds, fraction, color=GRID, lw=0.9, zorder=2)
+        else:
+            dash = "dashed" if name == found.board.beside else "solid"
+            axes.plot(thresholds, fraction, color=colour, ls=dash, lw=1.8, zorder=3, label=name)
+    axes.legend(fontsize=8)
+    axes.set(xlabel="score τ", ylabel="share of runs with more than τ", title="Performance profiles")
+
+
+def _colour(found: Standings, name: str) -> str:
+    """The best rows have a colour each, and so do the user's own; the one that all are compared with is black."""
+    if name == found.board.beside:
+        return INK
+    names = [row for row in found.aggregate if row != found.board.beside]
+    own = [row for row in names if row in found.outcome.experiment.own_rows]
+    distinct = list(dict.fromkeys([*own, *names[:SHOWN]]))
+    return COLOURS[distinct.index(name) % len(COLOURS)] if name in distinct else GREY

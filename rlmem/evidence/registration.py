@@ -1,0 +1,157 @@
+"""Registered expectations: what an item expects of its runs, and when that was written down.
+
+`registered.json` has, by item and budget, every version of the expectations with its date, and the date of the first
+counted run. It lies in the folder of the shipped experiments, next to an experiment file of your own, and in the folder
+of a reproduction. The budget `smoke` is never judged, so its runs do not count.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from rlmem.config.messages import sentence, shell
+from rlmem.errors import UserError, writing
+from rlmem.evidence.expect import parse_all
+from rlmem.record import rundir
+from rlmem.system import received
+
+FILE = "registered.json"
+COUNTED = ("laptop", "paper")
+"""The budgets whose runs count."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of what an item expects at a budget.
+
+    registered: date and time at which it was registered, ISO 8601 with an offset; "" if it is not registered
+    metric: the number in a cell
+    higher: True if more of it is better
+    expect: the expectations as sentences of `rlmem.evidence.expect`
+
+    Versions that expect the same are equal, whenever they were registered. They leave out seeds, peers and bounds.
+    """
+
+    registered: str = field(compare=False)
+    metric: str
+    higher: bool
+    expect: tuple[str, ...]
+
+    @property
+    def hash(self) -> str:
+        """Twelve digits of the SHA-256 of everything but the date."""
+        return sha256(json.dumps([self.metric, self.higher, self.expect]).encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True)
+class Registration:
+    """The versions of an item's expectations at a budget, in the order of their dates, and the first counted run.
+
+    first_run: date and time of the first counted run, ISO 8601 with an offset; None if there is none
+    """
+
+    versions: tuple[Version, ...] = ()
+    first_run: str | None = None
+
+    @property
+    def before_runs(self) -> Version | None:
+        """The last version that was registered before the first counted run; None if there is none."""
+        if self.first_run is None:
+            return self.versions[-1] if self.versions else None
+        first = datetime.fromisoformat(self.first_run)
+        early = [version for version in self.versions if datetime.fromisoformat(version.registered) <= first]
+        return early[-1] if early else None
+
+    def begun(self, time: str | None) -> "Registration":
+        """The registration with a counted run at this time, if it is known; the earliest run counts."""
+        times = [known for known in (self.first_run, time) if known]
+        return replace(self, first_run=min(times, key=datetime.fromisoformat, default=None))
+
+
+Registrations = Mapping[str, Registration]
+"""Budget -> registration, of one item."""
+
+
+def stamp(time: datetime) -> str:
+    """A local time as ISO 8601 with the offset of this machine."""
+    return time.astimezone().isoformat(timespec="seconds")
+
+
+def read(file: Path) -> dict[str, dict[str, Registration]]:
+    """Item -> budget -> registration, from a file that `write` wrote; {} if there is none. Raises UserError."""
+    try:
+        content = received.json_of(file) if file.exists() else {}
+        return {name: {b: _from_json(entry) for b, entry in of.items()} for name, of in content.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        why = " ".join(str(error).split())
+        raise UserError(f"{file}: cannot be read ({why}); expected what `rlmem reproduce --register` wrote") from error
+
+
+def first_run(file: Path, name: str, budget: str) -> str | None:
+    """The date of an item's first counted run in a file that `write` wrote; None if it has none. Raises UserError."""
+    return read(file).get(name, {}).get(budget, Registration()).first_run
+
+
+def write(file: Path, name: str, budget: str, registration: Registration) -> None:
+    """Write the registration of an item at a budget into a file, and keep all others that it has. Raises UserError."""
+    every = read(file)
+    every.setdefault(name, {})[budget] = registration
+    content = {item: {b: asdict(every[item][b]) for b in sorted(every[item])} for item in sorted(every)}
+    for version in (v for of in content.values() for entry in of.values() for v in entry["versions"]):
+        version["hash"] = Version(**version).hash
+    with writing(file, "a copy of the experiment file in a folder of your own"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        rundir.write_atomically(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def note_run(file: Path, name: str, budget: str, time: str | None) -> None:
+    """Keep the date of a counted run in a file, if it has no earlier one. Raises UserError."""
+    write(file, name, budget, read(file).get(name, {}).get(budget, Registration()).begun(time))
+
+
+def _from_json(entry: Mapping[str, Any]) -> Registration:
+    versions = []
+    for given in entry["versions"]:
+        version = Version(given["registered"], given["metric"], given["higher"], tuple(given["expect"]))
+        parse_all(given["expect"])
+        if version.hash != given["hash"]:
+            raise ValueError(f"the expectations of {version.registered} do not have the hash {given['hash']}")
+        versions.append(version)
+    first_run = entry["first_run"]
+    for date in (*(version.registered for version in versions), first_run):
+        if date is not None and datetime.fromisoformat(date).tzinfo is None:
+            raise ValueError(f"{date} has no offset from UTC")
+    return Registration(tuple(versions), first_run)
+
+
+def require(item: str, budget: str, version: Version, registration: Registration) -> None:
+    """Raise UserError if a counted run would start whose expectations are not registered.
+
+    item: the experiment as the user named it
+    version: the expectations as they are now
+    """
+    last = registration.versions[-1] if registration.versions else None
+    if budget not in COUNTED or last == version or not (last or version.expect):
+        return
+    what = f"differ from those registered on {last.registered[:10]}" if last else "are not registered"
+    example = f"rlmem reproduce {shell(item)} --budget {budget} --register"
+    where = f"{item} at the budget {budget}"
+    raise UserError(sentence(where, f"its expectations {what}; register them before its runs", example=example))
+
+
+def change(version: Version, registration: Registration) -> str | None:
+    """A sentence if the expectations are not those that were registered before the first counted run; else None.
+
+    version: the expectations as they are now
+    """
+    before = registration.before_runs
+    if registration.first_run is None or before == version or not (before or version.expect):
+        return None
+    later = registration.versions[registration.versions.index(before) + 1 if before else 0 :]
+    dates = [v.registered[:10] for v in later] + (["not registered"] if version not in registration.versions else [])
+    when = f"first results {registration.first_run[:10]}, changes: {', '.join(dict.fromkeys(dates))}"
+    return f"expectations changed after the first results ({when})"

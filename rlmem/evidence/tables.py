@@ -1,0 +1,207 @@
+"""The tables of a reproduction, on the screen and in files: our numbers beside the paper's, and expectations."""
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+
+from rlmem.config.paths import results_dir
+from rlmem.errors import UserError, writing
+from rlmem.evidence import catalog, registration
+from rlmem.evidence.expect import NOT_TESTABLE, Scores
+from rlmem.evidence.leaderboard import games, ranking, standings
+from rlmem.evidence.metrics import BESIDE, in_words
+from rlmem.evidence.outcome import RESULTS, Outcome, Record, read_results, write_curves, write_results
+from rlmem.evidence.peers import described
+from rlmem.evidence.registration import Registration
+from rlmem.evidence.series import SUFFIX, series_of, write_series
+from rlmem.evidence.twins import diagnosis
+from rlmem.evidence.verdict import MEAN, Compared, Verdict, judge, misprinted
+from rlmem.record import rundir
+from rlmem.record.trust import sealed
+from rlmem.stats.screen import show
+from rlmem.stats.tables import Cell, Table, Value
+from rlmem.system.strictjson import dumps
+
+WIDEST = 6
+"""The greatest number of columns that are printed side by side."""
+COLOURS = {"supported": "green", "contradicted": "red", "undecided": "yellow"}
+"""Verdict -> its colour on a terminal."""
+VERDICT, EXPERIMENT = "verdict.json", "experiment.yaml"
+ELSEWHERE = "--dir /tmp/reproduce"
+"""The example for a directory that cannot be used."""
+
+
+def print_outcome(outcome: Outcome, where: str) -> None:
+    verdict = judge(outcome)
+    states = Counter(record.state for record in outcome.ours)
+    counted = ", ".join(f"{number} {state}" for state, number in states.items())
+    lines = [
+        *(("note", sentence) for sentence in misprinted(outcome)),
+        *(("beside", f"{row}: {about}") for row, about in described(outcome).items()),
+        ("claim", " ".join(outcome.experiment.claim.split())),
+        ("verdict", f"{verdict.word}: {verdict.why}"),
+        *([("changed", verdict.changed)] if verdict.changed else []),
+        ("runs", f"{counted or 'none'}; {where}"),
+    ]
+    show(tables(outcome, verdict), lines, COLOURS)
+
+
+def write(outcome: Outcome, folder: Path) -> None:
+    """Write results.csv, curves.csv, verdict.json, table.md, table.tex and table.csv into `folder`.
+
+    The file of an experiment that is not shipped is kept there as experiment.yaml.
+    """
+    with writing(folder, ELSEWHERE):
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_numbers(outcome, folder / RESULTS, folder / "curves.csv", folder / EXPERIMENT, sealed)
+        verdict = judge(outcome)
+        about = {"item": outcome.name, "budget": outcome.budget, "verdict": verdict.word, "why": verdict.why}
+        about |= {"changed": verdict.changed} if verdict.changed else {}
+        findings = [asdict(finding) for finding in verdict.findings]
+        whole = {**about, "peers": described(outcome), "findings": findings}
+        rundir.write_atomically(folder / VERDICT, dumps(whole, indent=2) + "\n")
+        for suffix, how in (("md", "markdown"), ("tex", "latex"), ("csv", "csv")):
+            shown = tables(outcome, verdict, to_read=suffix != "csv")
+            text = "\n".join(getattr(table, how)() for table in shown)
+            rundir.write_atomically(folder / f"table.{suffix}", text.rstrip() + "\n")
+
+
+def publish(outcome: Outcome, folder: Path) -> None:
+    """Keep the numbers of every finished run, what they are read from (`rlmem.evidence.series`), its curves and
+    pictures in `folder`/<paper>/<item>.<budget>.csv, ...
+
+    Raises UserError if the files cannot be written, or hold a run that this outcome lacks, and for numbers that nobody
+    could make again, if they are to be shipped with rlmem.
+    """
+    done = replace(outcome, records=[record for record in outcome.records if record.state == "done"])
+    path = folder / f"{outcome.name}.{outcome.budget}.csv"
+    shipped = (root := results_dir()) is not None and folder.resolve() == root.resolve()
+    if problem := provenance_problem(done.ours):
+        if shipped:
+            again = f"e.g. rm -r reproduce/{outcome.name}-{outcome.budget}"
+            raise UserError(f"{path}: {problem}; run them again from one commit; {again}")
+        print(f"note     {problem}")
+    counting = lambda records: {(r.row, r.column, r.seed) for r in records if outcome.counts(r)}  # noqa: E731
+    if lost := counting(read_results(path) if path.exists() else []) - counting(done.records):
+        row, column, seed = min(lost)
+        what = f"{len(lost)} of its runs would be lost, first {f'{row} {column}'.strip()} seed {seed}"
+        raise UserError(f"{path}: {what}; finish them here, or delete that file first")
+    with writing(path, "--publish results"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_numbers(done, path, path.with_suffix(".curves.csv"), path.with_suffix(".yaml"))
+        write_series(series_of(done.ours), path.with_suffix(SUFFIX))
+        if shipped and not outcome.experiment.text:
+            file = catalog.registry(outcome.name, outcome.experiment)
+            registration.note_run(file, outcome.name, outcome.budget, outcome.registration.first_run)
+        for caption, picture in outcome.pictures.items():
+            name = re.sub(r"[^\w-]+", "_", caption).strip("_")
+            shutil.copyfile(picture, path.with_suffix(f".{name}{picture.suffix}"))
+    print(f"wrote {path}")
+
+
+def provenance_problem(records: Sequence[Record]) -> str | None:
+    """Why nobody could make these numbers again, in a phrase; None if they come from one commit of rlmem."""
+    commits = sorted({record.commit for record in records})
+    if "" in commits:
+        return "some runs name no commit"
+    if changed := [commit for commit in commits if commit.endswith("+changes")]:
+        return f"some runs are of code that is in no commit ({changed[0]})"
+    return f"runs are of {len(commits)} commits ({', '.join(commits)})" if len(commits) > 1 else None
+
+
+def _write_numbers(
+    outcome: Outcome, results: Path, curves: Path, experiment: Path, signed: Callable[[str], str] = str
+) -> None:
+    """Write the records, the curves if there are any, and the text of an experiment that is not shipped.
+
+    A report needs this text to judge the numbers; `signed` gives the form in which it is kept.
+    """
+    write_results(outcome.records, results)
+    if outcome.curves:
+        write_curves(outcome.curves, curves)
+    if text := outcome.experiment.text:
+        rundir.write_atomically(experiment, signed(text))
+        if outcome.registration != Registration():
+            file = experiment.with_name(registration.FILE)
+            registration.write(file, outcome.name, outcome.budget, outcome.registration)
+    else:
+        experiment.unlink(missing_ok=True)
+
+
+def tables(outcome: Outcome, verdict: Verdict, *, to_read: bool = True) -> list[Table]:
+    """The ranking of a leaderboard, the numbers of every cell, the findings of the expectations, and what twins tell.
+
+    What an item has not is left out.
+
+    to_read: for people, as a grid where that fits; else for programs, with a line for each cell
+    """
+    experiment, cells = outcome.experiment, verdict.cells
+    title = f"{outcome.name}, budget {outcome.budget}: {in_words(experiment.metric)}"
+    title += "" if experiment.scale == 1 else f", times {experiment.scale:g}"
+    names = [name for name in dict.fromkeys([*experiment.also, *BESIDE]) if name != experiment.metric]
+    others = {name: scores for name in names if (scores := outcome.scores(name))}
+    fits = 1 < len({cell.column for cell in cells}) <= WIDEST and len({cell.seeds for cell in cells} - {0}) == 1
+    if to_read and fits and not others and all(cell.published is None for cell in cells):
+        numbers = _grid(title, cells)
+    else:
+        ours = "mean" if experiment.peers else "ours"
+        numbers = _list(title, cells, ours, len(experiment.columns) > 1, others)
+    level = "95 % CI; of `=`, 90 %" if any(f.sign == "=" for f in verdict.findings) else "95 % CI"
+    head = ["expected", "where", "left", "right", f"difference [{level}]", "came out", "seeds that would decide"]
+    lines: list[list[Cell]] = [
+        [f.text, f.where, f.left, f.right, Value(f.difference, low=f.low, high=f.high), f.state, f.seeds]
+        for f in verdict.findings
+    ]
+    clauses: list[Cell] = [f.clause for f in verdict.findings]
+    for clause in experiment.untestable if lines else ():
+        lines.append(["", "", None, None, None, f"{NOT_TESTABLE}, {clause.reason}", None])
+        clauses.append(clause.clause)
+    if any(clauses):
+        head = ["what the claim says", *head]
+        if to_read:
+            clauses = ["" if i and clause == clauses[i - 1] else clause for i, clause in enumerate(clauses)]
+        lines = [[clause, *line] for clause, line in zip(clauses, lines, strict=True)]
+    if all(f.seeds is None for f in verdict.findings):
+        head, lines = head[:-1], [line[:-1] for line in lines]
+    expected = Table(f"What the claim expects of {outcome.name}: {verdict.word}", head, lines)
+    board = standings(outcome)
+    ranked = [ranking(board), games(board)] if board and board.scores else []
+    return [*ranked, numbers, *([expected] if lines else []), *diagnosis(outcome)]
+
+
+def _list(title: str, cells: Sequence[Compared], ours: str, several: bool, others: Mapping[str, Scores]) -> Table:
+    """A line for each cell, with its mean called `ours`, the column if there are `several`, and `others` at its end."""
+    published = any(cell.published is not None for cell in cells)
+    head = ["row", *(["column"] if several else []), f"{ours} [95 % CI]", "runs"]
+    head += ["paper", "difference", "verdict"] if published else []
+    lines: list[list[Cell]] = []
+    columns = list(dict.fromkeys(cell.column for cell in cells if cell.column != MEAN))
+    for cell in cells:
+        line: list[Cell] = [cell.row, *([cell.column] if several else []), _ours(cell), cell.seeds]
+        if published:
+            paper = None if cell.published is None else Value(cell.published, cell.published_std)
+            line += [paper, cell.difference, cell.verdict]
+        for scores in others.values():
+            places = [(cell.row, column) for column in (columns if cell.column == MEAN else [cell.column])]
+            whole = all(place in scores for place in places)
+            line.append(float(np.mean([scores[place].mean() for place in places])) if whole else None)
+        lines.append(line)
+    return Table(title, [*head, *others], lines)
+
+
+def _grid(title: str, cells: Sequence[Compared]) -> Table:
+    """A grid of rows by columns, for cells that are one number of equally many runs."""
+    columns = list(dict.fromkeys(cell.column for cell in cells))
+    found = {(cell.row, cell.column): _ours(cell) for cell in cells}
+    lines = [[row, *(found.get((row, column)) for column in columns)] for row in dict.fromkeys(row for row, _ in found)]
+    interval = " [95 % CI]" if any(np.isfinite(cell.low) for cell in cells) else ""
+    return Table(f"{title}{interval}, runs of each: {max(cell.seeds for cell in cells)}", ["row", *columns], lines)
+
+
+def _ours(cell: Compared) -> Value:
+    return Value(cell.mean, low=cell.low, high=cell.high, n=cell.seeds)

@@ -1,0 +1,235 @@
+"""The verdict: our numbers beside the paper's, and whether the claim holds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isclose
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from rlmem.evidence.cells import cells
+from rlmem.evidence.expect import Finding, Scores, State, check, combined, side_of
+from rlmem.evidence.outcome import Outcome
+from rlmem.evidence.published import Printed, load, misprints
+from rlmem.evidence.ranges import mean_range, of_overrides
+from rlmem.evidence.registration import change
+from rlmem.evidence.spec import Experiment
+from rlmem.stats import contrast
+from rlmem.stats.welch import Range
+
+Word = Literal["supported", "contradicted", "undecided", "matches", "not tested here", "not run"]
+Likeness = Literal["matches", "differs", "undecided", "not tested"]
+MEAN = "mean"
+"""The column that holds a row's mean over the others."""
+OF_ALL = ("average", "all")
+"""The names that papers print in the place of a task for such a mean."""
+MARGIN = 0.5 - 1e-9
+"""Our numbers are like the printed ones if they are less than half a standard deviation of the paper apart."""
+TablePlace = tuple[str, str, list[str]]
+"""A place in the table: the row and column of a cell or of the mean of a row, and the columns that it is about."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A cell beside the published number.
+
+    seeds: the number of our runs
+    mean: our mean over seeds, with `low` and `high`, the bounds of its 95 % t interval within
+        the values that are possible
+    published, published_std: the printed number and its spread
+    difference: our mean minus the printed one
+    verdict: whether our number is like the printed one, see `_likeness`; None if nothing is published, or if the budget
+        is another
+    """
+
+    row: str
+    column: str
+    seeds: int
+    mean: float
+    low: float
+    high: float
+    published: float | None = None
+    published_std: float | None = None
+    difference: float | None = None
+    verdict: Likeness | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on an item: a word, the reason in a sentence, its cells, and the findings of its expectations.
+
+    changed: if the expectations changed after the first results, a sentence with both verdicts; else ""
+    """
+
+    word: Word
+    why: str
+    cells: Sequence[Compared]
+    findings: Sequence[Finding]
+    changed: str = ""
+
+
+def judge(outcome: Outcome) -> Verdict:
+    """The verdict on what has been run so far, and a mark if the expectations changed after the first results."""
+    verdict, before = _judged(outcome), outcome.registration.before_runs
+    changed = change(outcome.experiment.version, outcome.registration)
+    if changed is None:
+        return verdict
+    if before is None:
+        old = "nothing was expected before"
+    else:
+        earlier = _judged(replace(outcome, experiment=outcome.experiment.expecting(before, outcome.budget)))
+        old = f"verdict by the expectations of {before.registered[:10]}: {earlier.word} ({earlier.why})"
+    return replace(verdict, changed=f"{changed}; {old}; verdict by the present ones: {verdict.word}")
+
+
+def _judged(outcome: Outcome) -> Verdict:
+    """The verdict on what has been run so far, by the expectations as they are now.
+
+    `not run` until every planned run has ended. Then the claim is `contradicted` if one of its expectations is;
+    `matches`, at the budget `paper` alone, if the numbers of every row are like the printed ones; `undecided` if an
+    expectation is, or `supported` if one is and none undecided. Without expectations, at the budget `paper`, the
+    numbers are the claim. `not tested here` says that this budget tells nothing, as `smoke` always does.
+    """
+    experiment, scores = outcome.experiment, outcome.scores()
+    planned = cells(experiment, outcome.budget)
+    peers = list(experiment.peers)
+    rows, columns = (list(dict.fromkeys(getattr(cell, side) for cell in planned)) for side in ("row", "column"))
+    places: list[TablePlace] = [(cell.row, cell.column, [cell.column]) for cell in planned]
+    if len(columns) > 1 and experiment.mean:
+        places += [(row, MEAN, columns) for row in rows if sum(cell.row == row for cell in planned) == len(columns)]
+    places += [(row, column, [column]) for row in peers for column in columns if (row, column) in scores]
+    printed = _printed(experiment, columns)
+    ranges = {cell.column: of_overrides(experiment.metric, cell.overrides) for cell in reversed(planned)}
+    possible = lambda columns: mean_range([ranges[column] for column in columns])  # noqa: E731
+    compared = [_compare(outcome, scores, place, printed.get(place[:2]), possible(place[2])) for place in places]
+    exact, higher = experiment.is_exact, experiment.higher
+    expected = experiment.expectations if outcome.budget != "smoke" else ()
+    how: dict[str, Any] = {
+        "higher": higher,
+        "peers": peers,
+        "exact": exact,
+        "other": outcome.scores,
+        "possible": possible,
+    }
+    findings = check(expected, scores, rows, columns, **how)
+    wanted = {(cell.row, cell.column, seed) for cell in planned for seed in cell.seeds}
+    if lacking := len(wanted - {(r.row, r.column, r.seed) for r in outcome.records if outcome.counts(r)}):
+        why = f"{lacking} of {len(wanted)} runs have not ended"
+        ended = {(r.row, r.column, r.seed) for r in outcome.records if r.state == "done" and not outcome.counts(r)}
+        if without := len(wanted & ended):
+            why = f"{without} of {len(wanted)} runs ended without the metric {experiment.metric}"
+        return Verdict("not run", why, compared, findings)
+    if outcome.budget == "smoke":
+        return Verdict("not tested here", "this budget only shows that it runs", compared, findings)
+    likeness = _likenesses(scores, printed, rows, columns, experiment.scale) if outcome.budget == "paper" else {}
+    return Verdict(*_word(findings, likeness), compared, findings)
+
+
+def _word(findings: Sequence[Finding], likeness: Mapping[str, Likeness]) -> tuple[Word, str]:
+    """The verdict's word and reason for an item whose runs have all ended."""
+    by = {state: [finding for finding in findings if finding.state == state] for state in get_args(State)}
+    among = f"{len(findings)} expectation{'s' * (len(findings) != 1)}"
+    if failed := by["contradicted"]:
+        each = "; ".join(f"{f.text} ({f.where}: {f.left:.3g} and {f.right:.3g})" for f in failed)
+        return "contradicted", f"{len(failed)} of {among}: {each}"
+    of = {word: [row for row, found in likeness.items() if found == word] for word in dict.fromkeys(likeness.values())}
+    counted = ", ".join(f"{len(rows)} {word} ({', '.join(rows)})" for word, rows in of.items())
+    numbers = f"the printed numbers of {len(likeness)} row{'s' * (len(likeness) != 1)}"
+    if set(of) == {"matches"}:
+        return "matches", f"{numbers} lie within half of the paper's standard deviation of ours"
+    beside = f"; beside {numbers}: {counted}" if likeness else ""
+    if undecided := by["undecided"]:
+        each = "; ".join(f"{f.text} ({f.where}: between {f.low:.3g} and {f.high:.3g}{_needed(f)})" for f in undecided)
+        return "undecided", f"{len(undecided)} of {among}: {each}{beside}"
+    left_out = f"; {len(by['not tested'])} are not tested here" if by["not tested"] else ""
+    if held := by["supported"]:
+        return "supported", f"{len(held)} of {among}{left_out}{beside}"
+    if of and not findings:
+        return ("contradicted" if "differs" in of else "undecided"), f"{numbers}: {counted}"
+    if findings:
+        return "not tested here", f"none of {among} can be tested with these runs{beside}"
+    return "not tested here", "nothing is expected of these numbers at this budget"
+
+
+def _needed(finding: Finding) -> str:
+    return f"; about {finding.seeds} seeds would decide" if finding.seeds else ""
+
+
+def misprinted(outcome: Outcome) -> list[str]:
+    """A sentence for every number of the paper's table that contradicts other numbers in it."""
+    numbers = _numbers(outcome.experiment)
+    found = [misprint for misprint in (misprints() if numbers else ()) if misprint.published in numbers]
+    return [f"misprint in {misprint.published.item}: {misprint.reason}" for misprint in found]
+
+
+def _numbers(experiment: Experiment) -> list[Printed]:
+    """The paper's numbers that belong to the item."""
+    where = experiment.published
+    return [n for n in load(where.paper, where.item) if where.metric in (None, n.metric)] if where else []
+
+
+def _printed(experiment: Experiment, columns: Sequence[str]) -> dict[tuple[str, str], Printed]:
+    """Our (row, column) -> the published number; at column MEAN the one for all tasks, if `columns` has all."""
+    where, numbers = experiment.published, _numbers(experiment)
+    if where is None:
+        return {}
+    theirs = {(number.model, number.task): number for number in numbers}
+    tasks = {column: where.columns.get(column, column) for column in experiment.columns}
+    places = list(tasks.items())
+    whole = len(columns) == len(tasks) and {number.task for number in numbers} <= {*tasks.values(), *OF_ALL}
+    places += [(MEAN, task) for task in OF_ALL if whole]
+    return {
+        (row, column): number
+        for row in experiment.rows
+        for column, task in places
+        if (number := theirs.get((where.rows.get(row, row), task)))
+    }
+
+
+def _compare(outcome: Outcome, scores: Scores, place: TablePlace, printed: Printed | None, possible: Range) -> Compared:
+    row, column, columns = place
+    scale, runs = outcome.experiment.scale, min((len(scores.get((row, one), ())) for one in columns), default=0)
+    side = side_of(scores, row, columns)
+    mean = combined((scale, side)) if side else contrast([], np.nan)
+    low, high = mean.bounds(possible=(scale * possible[0], scale * possible[1]))
+    if printed is None:
+        return Compared(row, column, runs, mean.value, low, high)
+    word = _likeness(scores, [(place, printed)], scale) if outcome.budget == "paper" else None
+    difference = mean.value - printed.mean if side else None
+    return Compared(row, column, runs, mean.value, low, high, printed.mean, printed.std, difference, word)
+
+
+def _likenesses(
+    scores: Scores, printed: Mapping[tuple[str, str], Printed], rows: Sequence[str], columns: list[str], scale: float
+) -> dict[str, Likeness]:
+    """Row -> whether its numbers are like those printed for its cells, or else for its mean, of which one must be."""
+    found: dict[str, Likeness] = {}
+    for row in rows:
+        pairs = [((row, c, [c]), number) for c in columns if (number := printed.get((row, c)))]
+        if mean := printed.get((row, MEAN)):
+            pairs = pairs or [((row, MEAN, columns), mean)]
+        if pairs:
+            found[row] = _likeness(scores, pairs, scale)
+    return found
+
+
+def _likeness(scores: Scores, pairs: Sequence[tuple[TablePlace, Printed]], scale: float) -> Likeness:
+    """Whether our means are on average like printed ones: the equivalence test of two one-sided tests at 5 % each.
+
+    Differences are in printed standard deviations, in ours where none but 0 is printed, and must be within MARGIN.
+    """
+    sides, constant = [], 0.0
+    for (row, _, columns), number in pairs:
+        side = side_of(scores, row, columns)
+        if side is None or min(side.numbers) < 2:
+            return "not tested"
+        ours = combined((scale, side))
+        if spread := number.std or sum(ours.variances) ** 0.5:
+            sides.append((scale / spread / len(pairs), side))
+            constant -= number.mean / spread / len(pairs)
+        elif not isclose(ours.value, number.mean):
+            return "differs"
+    low, high = combined(*sides, constant=constant).bounds(0.9)
+    if low > -MARGIN and high < MARGIN:
+        return "matches"
+    return "differs" if low >= MARGIN or high <= -MARGIN else "undecided"
