@@ -12,12 +12,12 @@ import pytest
 import torch
 from helpers import ROOT
 
-from benchmarks import run, solve, update
+from benchmarks import run
 from benchmarks.env import EnvBench
 from benchmarks.growth import GrowthBench
 from benchmarks.memory import MemoryBench
+from benchmarks.solve import PEER as PEER_OF_SOLVE
 from benchmarks.solve import SolveBench
-from benchmarks.update import SeparateGRUs, UpdateBench
 from rlmem.bench import figure3, returns, skeleton
 from rlmem.bench.figure3 import PEER, PEERS, Figure3Bench, Rows
 from rlmem.bench.returns import ReturnsBench
@@ -202,55 +202,6 @@ def test_bench_returns_writes_every_case(in_tmp):
     assert (in_tmp / "bench-returns.png").exists()
 
 
-def test_the_peer_of_updates_has_the_losses_of_ours():
-    bench = UpdateBench(hidden_size=8, transitions=400, num_envs=2)
-    layout = bench.layouts(update.PEER)[update.SQUARE]
-    replay = bench.filled_replay()
-    parts = update.assemble(bench.config(f"memory._target_={PEERS[PEER]}", *layout))
-    algo, seed = parts.algo, 5
-    algo.setup(parts.agent, torch.Generator().manual_seed(seed))
-    peer = SeparateGRUs(2, 1, 8, torch.Generator().manual_seed(seed), lr=0.0)
-    for ours, theirs in zip(algo.parameters.values(), (peer.critic, peer.actor), strict=False):
-        torch.nn.utils.vector_to_parameters(torch.nn.utils.parameters_to_vector(ours), theirs.parameters())
-    peer.target.load_state_dict(peer.critic.state_dict())
-    batch = replay.sample(parts.batching, algo.batch_size, torch.Generator().manual_seed(0)).batch
-    theirs = peer.update(batch, mark=lambda part: None)
-    (_, first, _), (_, second, _) = algo.loss(batch), algo.loss(batch)  # the peer's actor draws anew
-    assert theirs["critic_loss"] == pytest.approx(first["critic_loss"].item(), rel=1e-5)
-    assert theirs["actor_loss"] == pytest.approx(second["actor_loss"].item(), rel=1e-5)
-
-
-@pytest.mark.slow
-def test_bench_update_splits_the_time_of_every_layout_and_goes_on_after_an_error(in_tmp, monkeypatch, capsys):
-    pytest.importorskip("matplotlib")
-    load = update.load
-
-    def broken(overrides):
-        if "memory=mlp" in overrides and "env.num_envs=1" in overrides:
-            raise ValueError("half written")
-        return load(overrides)
-
-    monkeypatch.setattr(update, "load", broken)
-    monkeypatch.setattr(update, "TURN", 0.0)
-    result = UpdateBench.run(models=["mlp", "ffm"], lengths=[50], transitions=800, num_envs=4, **TINY | {"rounds": 1})
-    assert json.loads((in_tmp / "bench-update.json").read_text()) == json.loads(json.dumps(result))
-    assert (in_tmp / "bench-update.png").stat().st_size > 10_000
-    segments = ["64 x 64", "segment 50"]
-    found = {name: [row["layout"] for row in rows] for name, rows in result["models"].items()}
-    assert found == {update.PEER: segments, PEER: segments, "mlp": [*segments, "tape"], "ffm": [*segments, "tape"]}
-    assert {(row["seconds"], row["note"]) for row in result["models"]["mlp"]} == {(None, "ValueError: half written")}
-    assert "mlp, tape: ValueError: half written" in capsys.readouterr().out
-    square, cut, tape = (row["batch"] for row in result["models"]["ffm"])
-    assert (square["rows"], square["slots"], square["transitions"]) == (64, 65, 64 * 64)
-    assert (cut["rows"], cut["slots"], cut["transitions"]) == (20, 51, 1000)
-    assert (tape["rows"], tape["slots"], tape["transitions"]) == (1, 1005, 1000)
-    assert {size["pad_fraction"] for size in (square, cut, tape)} == {0}
-    for row in (row for name, rows in result["models"].items() if name != "mlp" for row in rows):
-        assert row["rounds"] == 1
-        assert row["seconds"] > 0 < row["peer_seconds"]
-        assert all(row["parts"][part] > 0 for part in update.PARTS)
-
-
 def test_without_matplotlib_nothing_is_measured_and_the_way_out_is_named(monkeypatch, in_tmp):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UserError, match=r"pip install '\.\[bench\]' in a clone of rlmem"):
@@ -333,7 +284,7 @@ def test_bench_solve_counts_what_learning_took_until_the_game_is_solved(in_tmp, 
     common = {"models": ["gru"], "rounds": 2, "every": 8192, "overrides": sizes, "threads": 1, "device": "cpu"}
     result = SolveBench.run(**common, most_steps=16384, solved=-2.0, json_path=in_tmp / "solve.json")
     assert json.loads((in_tmp / "solve.json").read_text()) == json.loads(json.dumps(result))
-    assert list(result["runs"]) == [solve.PEER, "gru"]
+    assert list(result["runs"]) == [PEER_OF_SOLVE, "gru"]
     for runs in result["runs"].values():
         assert [(run["solved"], len(run["returns"])) for run in runs] == [(True, 1)] * 2
         assert all(8000 < run["steps"] <= 8192 for run in runs)
@@ -345,7 +296,7 @@ def test_bench_solve_counts_what_learning_took_until_the_game_is_solved(in_tmp, 
     assert "0 of 2" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("bench", [EnvBench, MemoryBench, ReturnsBench, ScanBench, TrainBench, UpdateBench])
+@pytest.mark.parametrize("bench", [EnvBench, MemoryBench, ReturnsBench, ScanBench, TrainBench])
 def test_published_numbers_are_shown_by_their_benchmark(bench):
     path = Path(__file__).parent.parent / "benchmarks" / f"{bench.name}-2-cores.json"
     result = json.loads(path.read_text())

@@ -4,57 +4,24 @@
 
 Each part runs in a process of its own, for at most eight minutes, and its numbers and verdicts are added to the file,
 so that several calls can share the work: a part that the file has from the same commit, device and version of torch is
-not measured again. Parts that time nothing run first, side by side. The machine needs no registry: what is missing is
-named, with the commands that bring it. Exit code 1 if a part failed or missed a goal; a dry run has no goals, it shows
-that every part works.
+not measured again. Parts that time nothing run first, side by side. Exit code 1 if a part failed or missed a goal; a
+dry run has no goals, it shows that every part works.
 """
 
 import argparse
 import json
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
 import tempfile
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 MINUTES = 8
-UNUSED = ("tensorboard", "wandb", "pybullet", "pybullet-envs-gymnasium")
-"""Dependencies that no part needs."""
-USED = ("pytest", "pytest-xdist", "pytest-timeout", "hypothesis", "matplotlib")
-"""What the parts need beyond the dependencies. sb3-contrib is a peer, which takes part where it is installed."""
-
-
-def missing() -> list[str]:
-    """The distributions that are not installed here."""
-    text = re.search(r"^dependencies = \[(.*?)^\]", Path(ROOT, "pyproject.toml").read_text(), re.M | re.S)
-    if text is None:
-        raise RuntimeError("pyproject.toml: no dependencies found")
-    names = [name for name in re.findall(r'^\s*"([\w-]+)', text[1], re.M) if name not in UNUSED]
-    return [name for name in (*names, *USED) if not is_installed(name)]
-
-
-def is_installed(name: str) -> bool:
-    try:
-        return bool(version(name))
-    except PackageNotFoundError:
-        return False
-
-
-def how_to_bring(names: list[str]) -> str:
-    """What to do about distributions that are missing, on a machine that reaches no registry."""
-    python, wanted = ".".join(map(str, sys.version_info[:2])), " ".join(names)
-    return (
-        f"make gpu: {sys.executable} lacks {', '.join(names)}\n"
-        f"  with a registry and Python {python}: python -m pip wheel -c constraints.txt -w wheels {wanted}\n"
-        f"  here: {shlex.quote(sys.executable)} -m pip install --no-index --find-links wheels {wanted}"
-    )
 
 
 class Part:
@@ -120,12 +87,7 @@ def holds(part: dict[str, Any], dry: bool) -> bool:
 
 
 def commit() -> str | None:
-    """The commit that is measured; None if files differ from it, those of results apart, or outside a repository.
-
-    A tree that was copied without its repository has its commit in a file `.commit`.
-    """
-    if (file := ROOT / ".commit").exists():
-        return file.read_text().strip()
+    """The commit that is measured; None if files differ from it, those of results apart, or outside a repository."""
     git = ["git", "-C", str(ROOT)]
     head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
     changed = [*git, "status", "--porcelain", "--", ".", ":!benchmarks/gpu/*.json"]
@@ -143,14 +105,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dry", action="store_true", help="tiny sizes, on the CPU if there is no GPU")
     options = parser.parse_args(arguments)
     MINUTES = options.seconds / 60
-    if names := missing():
-        print(how_to_bring(names), file=sys.stderr)
-        return 2
     sys.path[:0] = [str(ROOT), str(ROOT / "envs"), str(Path(__file__).parent)]
-    import torch
-    from parts import PARTS, UNTIMED
+    try:
+        import pytest  # noqa: F401  (the part `tests` needs it)
+        import torch
+        from parts import PARTS, UNTIMED
 
-    from rlmem.bench.skeleton import machine
+        from rlmem.bench.skeleton import machine
+    except ImportError as error:
+        lacks = f"{sys.executable} cannot import {error.name}"
+        print(f"make gpu: {lacks}; e.g. {sys.executable} -m pip install -e '.[test]'", file=sys.stderr)
+        return 2
 
     if unknown := [name for name in options.parts if name not in PARTS]:
         parser.error(f"no such part: {', '.join(unknown)}; accepted: {', '.join(PARTS)}")

@@ -35,6 +35,7 @@ CASES: dict[str, list[str]] = {
     "ffm": ["memory=ffm", *PPO],
     "lstm": ["memory=lstm", *PPO],
     "gru": ["memory=gru", *PPO],
+    "gpt": ["memory=gpt", *PPO],
     "popgym_ffm": ["memory=ffm", *POPGYM],
     "popgym_gru": ["memory=gru", *POPGYM],
     "sac_gru_segment": ["memory=gru", *SAC, "batching=segment", "batching.length=64", "algo.batch_size=4096"],

@@ -7,7 +7,7 @@ from pathlib import Path
 from rlmem.commands.toolkit import Parser, integer_from
 from rlmem.errors import UserError
 
-IN_A_CLONE = ("solve", "growth", "update", "memory", "returns", "env")
+IN_A_CLONE = ("solve", "growth", "memory", "returns", "env")
 """Benchmarks that are scripts of the repository and not part of the package."""
 
 
