@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 os.environ["WANDB_MODE"] = "offline"  # no test reaches a server, whatever key this machine has
@@ -18,7 +17,7 @@ from browser import chrome  # noqa: F401  (a fixture)
 from golden import FOLDER, recordings
 from helpers import once_per_class
 
-from rlmem.system import forked
+from rlmem.system import processes
 
 torch.set_num_threads(1)
 
@@ -72,17 +71,11 @@ def memory_name(request) -> str:
     return request.param
 
 
-forked.PRELOADED += (
+processes.PRELOADED += (
     *("torch.distributed", "scipy.stats", "popgym", "rlmem.commands.resume", "rlmem.commands.eval"),
     *("rlmem.commands.sweep", "rlmem.commands.population", "rlmem.commands.list", "rlmem.run.evaluate"),
     *("rlmem.sweep.run", "rlmem.sweep.search", "rlmem.population.rounds", "rlmem.config.catalog"),
 )
-
-
-@pytest.fixture
-def forks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python processes that this test starts, directly or through rlmem, come from the fork server."""
-    monkeypatch.setattr(subprocess, "Popen", forked.Popen)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Shared helpers of the tests: small runs, comparison of runs, kills, and the memories of `conf/`."""
 
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -22,13 +21,9 @@ from rlmem.loops.base import Loop
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.train import train
-from rlmem.system import forked
 
 ROOT = Path(__file__).resolve().parent.parent
 """The root of the repository."""
-
-WITH_CHILDREN = str(ROOT / "tests" / "with_children.py")
-"""The program that is `python -m` with children from a fork server."""
 
 TINY = (
     "env=repeat_first", "env.num_envs=2", "algo.num_minibatches=1", "algo.rollout_slots=64", "algo.epochs=1",
@@ -185,10 +180,3 @@ def variants() -> list[tuple[str, dict[str, object]]]:
             if key != "engine":
                 found += [(name, {key: value}) for value in values if value != node[key]]
     return found
-
-
-def run_python(args: Any, **how: Any) -> subprocess.CompletedProcess:
-    """`subprocess.run` of a Python that begins with torch and rlmem imported (`rlmem.system.forked`)."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subprocess, "Popen", forked.Popen)
-        return subprocess.run(args, **how)

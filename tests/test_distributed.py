@@ -13,6 +13,7 @@ import torch
 import yaml
 from helpers import wait_for, without_time
 from parallel_update import CASES, PARTS, updated
+from python_process import Python
 
 from rlmem.commands.train import PARSER, run
 from rlmem.config.compose import load
@@ -20,7 +21,6 @@ from rlmem.errors import UserError
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.train import plan, resume, train
-from rlmem.system import forked
 
 TWO = [
     "trainer.devices=2", "env=count_recall", "env.num_envs=4", "algo.num_minibatches=2", "algo.rollout_slots=32",
@@ -38,7 +38,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen]]:
 
     def popen(*command: str) -> subprocess.Popen:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        started.append(forked.Popen(command, env=ONE_THREAD, **pipes))
+        started.append(Python(command, env=ONE_THREAD, **pipes))
         return started[-1]
 
     yield popen

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from helpers import options, run_python
+from helpers import options
+from python_process import run_python
 from test_readme import blocks
 
 from rlmem.batching import Segment, Tape

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import run_python, wait_for
+from helpers import wait_for
+from python_process import Python, run_python
 from rich.console import Console
 from test_reliability import AGENT, DQN, assert_same_end
 
@@ -25,7 +26,7 @@ from rlmem.config.compose import load
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.progress import Progress, clock
 from rlmem.run.train import train
-from rlmem.system import forked, signals
+from rlmem.system import signals
 from rlmem.system.command import Output, Unread
 from rlmem.system.signals import Requests, Stopped, stopping_politely
 
@@ -70,9 +71,9 @@ def test_a_run_whose_terminal_is_lost_saves_and_can_go_on(in_tmp):
     master, slave = os.openpty()
     controlling = "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
     controlling += "from rlmem.commands.cli import main; sys.exit(main())"
-    process = forked.Popen(
+    process = Python(
         [sys.executable, "-c", controlling, *LONG],
-        stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+        stdin=slave, stdout=slave, stderr=slave,
     )  # fmt: skip
     os.close(slave)
     try:

@@ -19,18 +19,15 @@ import torch
 import yaml
 from rlmem_envs.occlusion import workers
 
-import rlmem
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.config.paths import own_dirs
 from rlmem.config.targets import build
 from rlmem.errors import UserError
-from rlmem.parallel import start
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints, sha256
 from rlmem.run.stored import stored_config
 from rlmem.run.train import train
-from rlmem.sweep import pool
 from rlmem.sweep.jobs import NewJob
 from rlmem.sweep.manifest import SUPER_JOURNAL, Manifest
 from rlmem.sweep.spec import SweepSpec
@@ -428,7 +425,7 @@ def test_nothing_of_a_sweep_is_a_link(received, capsys):
     assert os.listdir("home") == ["file.txt"]
 
 
-def test_jobs_that_somebody_else_wrote_choose_shipped_options(received, forks, monkeypatch, capsys):
+def test_jobs_that_somebody_else_wrote_choose_shipped_options(received, monkeypatch, capsys):
     """A folder `conf` may have come with them."""
     Path("conf/memory").mkdir(parents=True)
     Path("conf/memory/mine.yaml").write_text("_target_: r.evil.X\n")
@@ -480,18 +477,23 @@ def test_looking_at_a_manifest_deletes_and_changes_no_file(received, capsys, wha
     assert Path("home/other.sqlite").read_bytes() == before
 
 
+JOB = """
+import sys
+sys.path = [folder for folder in sys.path if folder]
+import os
+from rlmem.system.processes import rlmem, start
+job = start(rlmem, ["train", "version"], "log.txt", variables=os.environ, fresh=sys.argv[1] == "fresh")
+job.join()
+print(open("log.txt").read(), file=sys.stderr)
+"""
+
+
 @pytest.mark.parametrize(
-    "command",
-    [
-        ["-c", start.START],
-        ["-c", workers.START],
-        ["-c", pool.CHILD, str(Path(rlmem.__file__).parents[1]), str(os.getpid()), "train", "version"],
-    ],
-    ids=["parallel", "workers", "sweep"],
+    "command", [[workers.START], [JOB, "fresh"], [JOB, "forked"]], ids=["workers", "fresh", "forked"]
 )
 def test_other_processes_import_nothing_of_the_current_folder(received, command):
-    for name in ("pickle", "signal", "ctypes", "rlmem"):
+    for name in ("pickle", "signal", "ctypes", "rlmem", "multiprocessing", "torch"):
         shutil.copy("r/evil.py", f"{name}.py")
-    done = subprocess.run([sys.executable, *command], input="", capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", *command], input="", capture_output=True, text=True)
     assert "EOFError" in done.stderr or done.stderr.startswith("rlmem: error: version: "), done.stderr
     assert not Path("canary").exists()

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from helpers import SMALLEST, run_python
+from helpers import SMALLEST
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
+from python_process import run_python
 
 from rlmem.commands.cli import VERBS, main
 from rlmem.config.catalog import leaves

@@ -19,7 +19,7 @@ import run
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("names", [["limits", "replaying"], pytest.param(list(parts.PARTS), marks=pytest.mark.slow)])
-def test_every_part_works_and_has_a_verdict(names, tmp_path, forks, capsys):
+def test_every_part_works_and_has_a_verdict(names, tmp_path, capsys):
     file = tmp_path / "gpu.json"
     code, out = run.main([*names, "--dry", "--json", str(file)]), capsys.readouterr().out
     assert code == 0, out

@@ -172,7 +172,6 @@ def test_a_mistake_in_a_leaderboard_is_named(small, old, new, said):
     assert said in str(caught.value)
 
 
-@pytest.mark.usefixtures("forks")
 def test_a_memory_of_ones_own_joins_with_one_command_beside_shipped_runs(small, capsys, monkeypatch):
     """It runs alone, in the item's folder, which remembers it; what else there is comes from the shipped results."""
     _, experiment = catalog.find(str(small))
@@ -305,7 +304,6 @@ def test_the_agents_of_the_second_leaderboard_have_equally_many_parameters():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("forks")
 def test_the_memory_of_contributing_joins_the_leaderboard_at_the_budget_smoke(in_tmp, capsys):
     text = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
     Path("conf/memory").mkdir(parents=True)

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 from golden_papers import ffm_e
-from helpers import run_python
+from python_process import run_python
 from torch.nn import functional as F
 
 from rlmem.analysis.shm import calibrations

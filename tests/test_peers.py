@@ -27,8 +27,6 @@ from rlmem.stats import GAMES, reference_of
 ROOT = Path(__file__).parent.parent
 RNG = np.random.default_rng
 
-pytestmark = pytest.mark.usefixtures("forks")
-
 OURS = """# Beside another library
 claim: We are not worse.
 source: nobody

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import changed, run_python, weights, without_time
+from helpers import changed, weights, without_time
+from python_process import run_python
 from scipy.stats import ttest_ind
 from test_readme import commands
 from torch.utils._pytree import tree_flatten

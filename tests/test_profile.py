@@ -154,7 +154,7 @@ def main_raises(arguments):
 
 
 @pytest.mark.slow
-def test_a_profile_is_trained_drawn_and_continued(in_tmp, forks, capsys):
+def test_a_profile_is_trained_drawn_and_continued(in_tmp, capsys):
     """A memory that sees one slot guesses; nothing is trained again by the same command."""
     small = [
         "profile",

@@ -139,7 +139,7 @@ def only_checked(document: str, lines: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("everything", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["some", "all"])
 @pytest.mark.parametrize("document", PAGES)
-def test_the_commands_of_a_page_run_one_after_another(tmp_path, document, everything, monkeypatch, forks):
+def test_the_commands_of_a_page_run_one_after_another(tmp_path, document, everything, monkeypatch):
     """On small budgets, in this process and in copies of one that has torch at hand."""
     with_examples(document, tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import assert_same_weights, killed_at, run_python, small_run, weights, without_time
+from helpers import assert_same_weights, killed_at, small_run, weights, without_time
+from python_process import run_python
 from rlmem_envs.diagnostics import two_step_cue
 from rlmem_envs.occlusion.robot import Robot
 

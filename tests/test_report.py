@@ -3,7 +3,6 @@
 import itertools
 import re
 import shutil
-import subprocess
 import sys
 from collections import Counter
 from html.parser import HTMLParser
@@ -38,7 +37,6 @@ from rlmem.record.recorder import read_jsonl
 from rlmem.stats.figures import COLOURS
 from rlmem.stats.tables import Value, cell_text
 from rlmem.sweep.run import Options
-from rlmem.system import forked
 
 ROOT = Path(__file__).parent.parent
 TINY = "env=repeat_first memory=mlp env.num_envs=2 algo.num_minibatches=1 algo.rollout_slots=64 algo.epochs=1 "
@@ -88,9 +86,7 @@ def text(published) -> str:
 def swept(tmp_path_factory) -> Path:
     """A real sweep of two seeds."""
     folder = tmp_path_factory.mktemp("swept") / "tiny"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subprocess, "Popen", forked.Popen)
-        assert main(["sweep", *TINY.split(), "seed=0,1", "--dir", str(folder), "--jobs", "2"]) == 0
+    assert main(["sweep", *TINY.split(), "seed=0,1", "--dir", str(folder), "--jobs", "2"]) == 0
     return folder
 
 

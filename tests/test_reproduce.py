@@ -16,7 +16,8 @@ from time import sleep
 
 import numpy as np
 import pytest
-from helpers import WITH_CHILDREN, changed, run_python, wait_for
+from helpers import changed, wait_for
+from python_process import Python, run_python
 
 from rlmem.commands.cli import main
 from rlmem.config.paths import experiments_dir, results_dir
@@ -46,7 +47,6 @@ from rlmem.record.facts import RunRecord
 from rlmem.run import timing
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.run import Options
-from rlmem.system import forked
 
 RNG = np.random.default_rng
 
@@ -84,8 +84,6 @@ MARKED = {
     *(f"shm/{name}" for name in ("figure3a", "figure3a_products", "figure4")),
 }
 """The shipped items whose expectations at `laptop` changed after their first results."""
-
-pytestmark = pytest.mark.usefixtures("forks")
 
 
 @pytest.fixture
@@ -335,7 +333,7 @@ def test_a_reproduction_that_is_interrupted_five_times_gives_the_same_table(smal
     assert run_python([*work, "--dir", "whole"]).returncode == 0
     for number in range(5):
         with open(f"said{number}.txt", "w") as said:
-            process = forked.Popen([sys.executable, WITH_CHILDREN, *work[2:]], stdout=said, stderr=subprocess.STDOUT)
+            process = Python(work, stdout=said, stderr=subprocess.STDOUT)
             if number == 0:  # once, in the midst of the first runs; else at any moment, also before there is one
                 wait_for(lambda: [*Path("reproduce").glob("mine/small-laptop/*/checkpoints/*.pt")])
             else:

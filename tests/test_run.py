@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 from gymnasium.vector import VectorEnv
-from helpers import assert_same_weights, killed_at, options, run_python, small_run, without_time
+from helpers import assert_same_weights, killed_at, options, small_run, without_time
+from python_process import run_python
 
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir

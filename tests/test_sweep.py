@@ -3,10 +3,8 @@
 import io
 import json
 import os
-import pickle
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,7 +15,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import TINY, WITH_CHILDREN, wait_for, without_time
+from helpers import TINY, wait_for, without_time
+from python_process import Python
 from rich.console import Console
 from test_readme import commands, with_examples
 
@@ -31,12 +30,12 @@ from rlmem.sweep import mps
 from rlmem.sweep.axes import axes, expand, label, probes
 from rlmem.sweep.jobs import STALE, Job, NewJob, Owner, started
 from rlmem.sweep.manifest import Manifest
-from rlmem.sweep.pool import Pool, command, environment, reason_of_failure
+from rlmem.sweep.pool import Pool, reason_of_failure
 from rlmem.sweep.run import config_hash
 from rlmem.sweep.search import propose, study
 from rlmem.sweep.spec import SweepSpec, specify
 from rlmem.sweep.status import View, log_file, rows, tail
-from rlmem.system import forked
+from rlmem.system import processes
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "envs")])}
@@ -222,7 +221,7 @@ while (job := made.claim(me, lambda name: False)) is not None:
 def test_no_two_processes_claim_the_same_job(in_tmp):
     made = manifest(in_tmp, 40)
     start = [sys.executable, "-c", WORKER]
-    workers = [forked.Popen(start, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    workers = [Python(start, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     taken = Counter(int(line) for worker in workers for line in worker.communicate(timeout=240)[0].split())
     assert taken == dict.fromkeys(range(1, 41), 1)
     assert [(job.state, job.attempts, job.result) for job in made.jobs()] == [("done", 1, n) for n in range(1, 41)]
@@ -317,17 +316,6 @@ def test_a_run_directory_is_locked_while_someone_trains_in_it(tmp_path):
 def a_job(**changes) -> Job:
     row = dict.fromkeys(Job.__dataclass_fields__) | {"number": 1, "name": "001-a", "overrides": ("seed=1",)}
     return Job(**row | {"threads": 2, "state": "running", "attempts": 1, "failures": 0} | changes)
-
-
-def test_a_job_has_its_threads_its_gpu_and_its_directory():
-    assert environment(a_job(), "3")["CUDA_VISIBLE_DEVICES"] == "3"
-    assert environment(a_job(), None).get("CUDA_VISIBLE_DEVICES") == os.environ.get("CUDA_VISIBLE_DEVICES")
-    assert environment(a_job(), None)["OMP_NUM_THREADS"] == "2"
-    assert command(a_job(), Path("my sweeps/x"))[-3:] == [
-        "seed=1",
-        "run_dir=my sweeps/x/001-a",
-        "on_exists=resume",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -434,8 +422,8 @@ def memories(in_tmp, monkeypatch) -> Path:
 def sweeping(*arguments: str, said: str = "said.txt") -> Iterator[subprocess.Popen[bytes]]:
     """`rlmem sweep` in a process of its own; killed at the end, if it is still there."""
     with open(said, "ab") as out:
-        process = forked.Popen(
-            [sys.executable, WITH_CHILDREN, "rlmem", "sweep", *arguments],
+        process = Python(
+            [sys.executable, "-m", "rlmem", "sweep", *arguments],
             env=ENVIRONMENT,
             stdout=out,
             stderr=subprocess.STDOUT,
@@ -526,67 +514,36 @@ def test_a_sweep_survives_being_killed_twice(memories, capsys, jobs):
     assert [job["steps"] for job in told["jobs"] if job["state"] == "done"] == [384] * (jobs - 1)
 
 
-def children(process: int) -> dict[str, dict[str, str]]:
-    """Run directory -> environment of the jobs that a process has started."""
-    found = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            if int(stat.read_text().rpartition(")")[2].split()[1]) != process:
-                continue
-            arguments = (stat.parent / "cmdline").read_text().split("\0")
-            pairs = [line.partition("=") for line in (stat.parent / "environ").read_text().split("\0")]
-        except OSError:
-            continue
-        names = [text for text in arguments if text.startswith("run_dir=")]
-        found |= {name.partition("=")[2]: {key: value for key, _, value in pairs} for name in names}
-    return found
-
-
 SAYS = """
 import os, sys
 import numpy
 file = open(f"{sys.argv[1]}.txt", "w")
-file.write(f"{'torch' in sys.modules} {os.environ['CUDA_VISIBLE_DEVICES']} {numpy.random.rand()}")  # and left open
-sys.exit(2 * (os.getppid() == int(sys.argv[2])))
+file.write(f"{'torch' in sys.modules} {os.environ['WHO']} {numpy.random.rand()}")  # and left open
+sys.exit(int(os.getsid(0) == os.getpid()) * 2)
 """
 
 
 def test_what_a_server_starts_is_a_process_of_its_own(in_tmp):
     for name in ("one", "other"):
-        ask = [sys.executable, "-c", SAYS, name, str(os.getpid())]
-        assert forked.Popen(ask, env={**os.environ, "CUDA_VISIBLE_DEVICES": name}).wait() == 2
+        assert Python([sys.executable, "-c", SAYS, name], env={**os.environ, "WHO": name}).wait() == 2
     said = [Path(f"{name}.txt").read_text().split() for name in ("one", "other")]
-    assert [line[:2] for line in said] == [[str(forked.AVAILABLE), "one"], [str(forked.AVAILABLE), "other"]]
+    assert [line[:2] for line in said] == [["True", "one"], ["True", "other"]]
     assert said[0][2] != said[1][2]
 
 
-@pytest.mark.parametrize("heard", [False, True])
-def test_without_a_server_processes_begin_as_usual(in_tmp, monkeypatch, heard):
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    if heard:  # it fails to start a process
-        theirs.send(pickle.dumps(-1))
-    else:
-        theirs.close()
-    monkeypatch.setattr(forked, "_server", ours)
-    monkeypatch.setattr(forked, "_refused", False)
-    ask = [sys.executable, "-c", SAYS, "it", str(os.getpid())]
-    assert forked.Popen(ask, env={**os.environ, "CUDA_VISIBLE_DEVICES": "5"}).wait() == 2
-    assert Path("it.txt").read_text().startswith("False 5")
-    assert forked._refused == forked.AVAILABLE
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_gpus_are_shared_out(tmp_path):
-    """As the pool starts the jobs, whether or not this machine has GPUs; they are killed before they begin."""
-    manifest = Manifest(tmp_path)
-    manifest.submit(SweepSpec(("seed=0,1",)), [NewJob(f"s{n}", (f"seed={n}",), f"{n}", 2, 10) for n in range(2)])
+def test_gpus_and_threads_are_shared_out(tmp_path, monkeypatch):
+    """As the pool starts the jobs, whether or not this machine has GPUs."""
+    manifest, starts = Manifest(tmp_path), []
+    jobs = [NewJob(f"s{n}", (f"seed={n}",), f"{n}", threads, 10) for n, threads in enumerate((2, 1))]
+    manifest.submit(SweepSpec(("seed=0,1",)), jobs)
     pool = Pool(manifest, View(Console(file=io.StringIO()), manifest), places=2, gpus=("5", "6"))
-    try:
-        pool._fill()
-        found = {Path(name).name: job["CUDA_VISIBLE_DEVICES"] for name, job in children(os.getpid()).items()}
-    finally:
-        pool._abandon(kill=True)
-    assert found == {"001-s0": "5", "002-s1": "6"}
+    monkeypatch.setattr(processes, "start", lambda target, arguments, log, **how: starts.append((arguments, how)))
+    pool._fill()
+    for number, (arguments, how) in enumerate(starts):
+        assert arguments[1:] == [f"seed={number}", f"run_dir={tmp_path}/00{number + 1}-s{number}", "on_exists=resume"]
+        assert how["fresh"] == (number == 0)
+        assert how["variables"]["OMP_NUM_THREADS"] == ("2", "1")[number]
+        assert how["variables"]["CUDA_VISIBLE_DEVICES"] == ("5", "6")[number]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there are GPUs here")
@@ -641,7 +598,7 @@ def test_proposals_follow_from_the_jobs_so_far_and_repeat_nothing():
     assert len({job.overrides for job in jobs}) == len(jobs) == 4
 
 
-def test_a_search_finds_what_runs_return_and_can_be_made_longer(in_tmp, forks, capsys):
+def test_a_search_finds_what_runs_return_and_can_be_made_longer(in_tmp, capsys):
     lines = ["memory=mlp", *TINY, "algo.lr=tag(log, interval(1e-5,1e-2))"]
     assert main(["sweep", "--trials", "1", "--dir", "mine", *lines]) == 0
     assert main(["sweep", "mine", "--trials", "2"]) == 0

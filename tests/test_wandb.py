@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from helpers import killed_at, without_time
+from python_process import Python
 from test_run import SMALL, run
 from wandb_server import StoredRun, WandbServer
 
@@ -24,7 +25,6 @@ from rlmem.record import rundir
 from rlmem.record.loggers import WandbLogger, forget_wandb, make_loggers
 from rlmem.record.recorder import Recorder, read_jsonl
 from rlmem.run.train import resume
-from rlmem.system import forked
 
 KEY = "0" * 40
 
@@ -218,7 +218,7 @@ def test_a_process_ends_soon_though_the_server_never_answers(in_tmp):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         env = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
         env |= {"WANDB_API_KEY": KEY, "WANDB_BASE_URL": f"http://127.0.0.1:{silent.getsockname()[1]}"}
-        job = forked.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True)
+        job = Python([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True)
         assert job.stdout is not None
         assert job.stdout.readline() == "closed\n"
         began = time.monotonic()
@@ -267,7 +267,7 @@ def test_a_run_killed_and_resumed_online_has_every_row_once(in_tmp, server):
     """kill -9 when the server has rows that come after the checkpoint."""
     env = {**os.environ, "WANDB__FILE_STREAM_TRANSMIT_INTERVAL": "0.2"}
     arguments = [*SMALL, "memory=mlp", "total_steps=1500", "checkpoint.every=500", "logger=wandb", "run_dir=run"]
-    job = forked.Popen([sys.executable, "-c", STANDING_STILL, "train", *arguments], stdout=subprocess.DEVNULL, env=env)
+    job = Python([sys.executable, "-c", STANDING_STILL, "train", *arguments], stdout=subprocess.DEVNULL, env=env)
     run_dir, deadline = Path("run"), time.monotonic() + 240
     while not (server.runs and any("update" in row and row["update"] == 9 for row in at(server, run_dir).rows)):
         assert time.monotonic() < deadline and job.poll() is None

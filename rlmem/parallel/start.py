@@ -1,39 +1,23 @@
 """Starting the other processes of a run on this machine, unless torchrun has started all of them."""
 
 import os
-import pickle
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 
 import torch
 import torch.distributed as dist
 
 from rlmem.errors import Fault, UserError
 from rlmem.parallel import PATIENCE, Lost, Place, communicating, joined, launched
+from rlmem.system import processes
 from rlmem.system.signals import STOP_SIGNALS
 
 HERE, ANNOUNCED = "127.0.0.1", "announced"
 """The address of this machine, and the key of a store that counts the processes which have announced themselves."""
-
-START = f"""
-import sys
-sys.path[:] = filter(None, sys.path)  # without the current folder, which may hold modules of these names
-import pickle, signal
-for name in {STOP_SIGNALS}:
-    if hasattr(signal, name):
-        signal.signal(getattr(signal, name), signal.SIG_IGN)
-sys.path[:] = pickle.load(sys.stdin.buffer)
-from rlmem.system.signals import die_with
-die_with(int(sys.argv[1]), signal.SIGKILL)
-from rlmem.parallel.start import run_child
-sys.exit(run_child(*pickle.load(sys.stdin.buffer)))
-"""
-"""The program of a started process. It ignores signals: the first process decides whether to stop."""
 
 
 @contextmanager
@@ -74,16 +58,18 @@ class Crew:
     """The processes 1 .. size - 1 of a run, which do `work` as in `team`; they can be killed at any time."""
 
     def __init__(self, work: Callable[[int], object], size: int, port: int):
-        self.size, self.processes = size, list[subprocess.Popen[bytes]]()
-        message = pickle.dumps(sys.path) + pickle.dumps((work, port))
-        for rank in map(str, range(1, size)):
-            environment = os.environ | {"RANK": rank, "WORLD_SIZE": str(size), "LOCAL_RANK": rank}
-            command = [sys.executable, "-c", START, str(os.getpid())]
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, env=environment)
-            self.processes.append(process)
-            assert process.stdin is not None
-            with suppress(BrokenPipeError), process.stdin as pipe:  # a dead one is noticed by `wait_for`
-                pipe.write(message)
+        self.size = size
+        self.processes = [
+            processes.start(
+                run_child,
+                work,
+                port,
+                variables=os.environ | {"RANK": rank, "WORLD_SIZE": str(size), "LOCAL_RANK": rank},
+                fresh=True,
+                end=signal.SIGKILL,
+            )
+            for rank in map(str, range(1, size))
+        ]
 
     def wait_for(self, store: dist.Store) -> None:
         """Wait until every process has announced itself at the store. Raises Lost if one ends before."""
@@ -97,7 +83,7 @@ class Crew:
         end = time.monotonic() + patience
         while True:
             for rank, process in enumerate(self.processes, 1):
-                if (code := process.poll()) is not None:
+                if (code := process.exitcode) is not None:
                     by = f" ({signal.Signals(-code).name})" if code < 0 else ""
                     return f"process {rank} of {self.size} (pid {process.pid}) died with exit code {code}{by}"
             if time.monotonic() >= end:
@@ -108,7 +94,7 @@ class Crew:
         """Kill the processes."""
         for process in self.processes:
             process.kill()
-            process.wait()
+            process.join()
 
 
 def end_if_hanging(crew: Crew, finished: threading.Event, grace: float = 30) -> None:
@@ -123,8 +109,12 @@ def end_if_hanging(crew: Crew, finished: threading.Event, grace: float = 30) -> 
 def run_child(work: Callable[[int], object], port: int) -> int:
     """Do `work`, which trains beside the first process, given the port of its store; returns the exit code.
 
-    Its own faults are printed here. That another process is gone is reported by the first one.
+    It ignores signals, since the first process decides whether to stop. Its own faults are printed here, and what it
+    prints goes to stderr. That another process is gone is reported by the first one.
     """
+    for name in STOP_SIGNALS:
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    os.dup2(2, 1)
     try:
         work(port)
     except KeyboardInterrupt as stop:

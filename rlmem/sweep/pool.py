@@ -4,14 +4,13 @@ import os
 import re
 import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
 from math import inf
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from time import monotonic, sleep, time
 
@@ -20,7 +19,7 @@ from rlmem.record import rundir
 from rlmem.sweep.jobs import Job, Owner
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.status import View, log_file, objective, tail
-from rlmem.system import forked
+from rlmem.system import processes
 from rlmem.system.hardware import cores
 from rlmem.system.signals import NOTICE, REQUEUE, STOP_SIGNALS, stopping_politely
 
@@ -37,7 +36,7 @@ class Child:
     """A running job, its process, and its GPU."""
 
     job: Job
-    process: subprocess.Popen[bytes]
+    process: BaseProcess
     gpu: str | None
 
 
@@ -125,31 +124,25 @@ class Pool:
 
     def _start(self, job: Job) -> None:
         gpu = min(self.gpus, key=[child.gpu for child in self.children].count) if self.gpus else None
-        log = log_file(self.manifest.folder, job.name)
+        log, variables = log_file(self.manifest.folder, job.name), environment(job, gpu)
+        place = assignment("run_dir", str(self.manifest.folder / job.name))
+        arguments = ["train", *job.overrides, place, "on_exists=resume"]
         try:
             log.parent.mkdir(exist_ok=True)
             with open(log, "a", encoding="utf-8") as out:
                 now = datetime.now().isoformat(sep=" ", timespec="seconds")
-                print(f"{HEADER} attempt {job.attempts} on {self.owner.host}, {now}", file=out, flush=True)
-                variables = environment(job, gpu)
-                popen = forked.Popen if variables["OMP_NUM_THREADS"] == "1" else subprocess.Popen
-                process = popen(
-                    command(job, self.manifest.folder),
-                    env=variables,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl-C is for the sweep, which tells its jobs once
-                )
-                self.children.append(Child(job, process, gpu))
+                print(f"{HEADER} attempt {job.attempts} on {self.owner.host}, {now}", file=out)
+            fresh = variables["OMP_NUM_THREADS"] != "1"
+            process = processes.start(processes.rlmem, arguments, str(log), variables=variables, fresh=fresh)
+            self.children.append(Child(job, process, gpu))
         except OSError as error:
             self._failed(job, 1, f"cannot be started: {error}")
 
     def _reap(self) -> bool:
         """Record the processes that have ended; returns whether any has."""
-        ended = [child for child in self.children if child.process.poll() is not None]
+        ended = [child for child in self.children if child.process.exitcode is not None]
         for child in ended:
-            job, code, run_dir = child.job, child.process.returncode, self.manifest.folder / child.job.name
+            job, code, run_dir = child.job, child.process.exitcode or 0, self.manifest.folder / child.job.name
             if code == 0:
                 result = objective(run_dir)
                 self.manifest.finish(job, result)
@@ -186,30 +179,13 @@ class Pool:
         for child in self.children:
             child.process.kill() if kill else child.process.terminate()
         for child in self.children if kill else ():
-            child.process.wait()
+            child.process.join()
             with suppress(sqlite3.Error):
                 self.manifest.release(child.job)
 
 
-CHILD = """
-import sys
-sys.path[:] = [sys.argv.pop(1), *filter(None, sys.path)]
-from rlmem.system.signals import die_with
-die_with(int(sys.argv.pop(1)))
-from rlmem.commands.cli import main
-sys.exit(main())
-"""
-"""The program of a job: `rlmem`, which ends when its parent does. Unlike `python -m`, it imports this very rlmem."""
-
 HEADER, MARK = "===", re.compile("rlmem: (error|failed): ")
 """Beginnings of the lines in a log that say when a process started, and why it failed."""
-
-
-def command(job: Job, folder: Path) -> list[str]:
-    """The command of a job: `rlmem train` in its own run directory, where it continues if it has begun."""
-    place = assignment("run_dir", str(folder / job.name))
-    child = [sys.executable, "-c", CHILD, str(Path(__file__).parents[2]), str(os.getpid())]
-    return [*child, "train", *job.overrides, place, "on_exists=resume"]
 
 
 def environment(job: Job, gpu: str | None) -> dict[str, str]:

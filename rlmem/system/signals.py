@@ -149,13 +149,3 @@ def stopping_politely(loop: Stoppable) -> Iterator[None]:
         requests.loop = None
         for number, old in taken.items():
             signal.signal(number, old)
-
-
-def die_with(parent: int, number: int = signal.SIGTERM) -> None:
-    """On Linux, be sent a signal when `parent` ends, however it ends; elsewhere only if it has ended already."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, number)  # PR_SET_PDEATHSIG
-    if os.getppid() != parent:
-        raise SystemExit(REQUEUE)
