@@ -64,6 +64,11 @@ class Setting:
         """Whether `compile=graphs` is measured: it is refused without a GPU."""
         return self.device.type == "cuda"
 
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """The precisions that the device has, the fastest first."""
+        return ("tf32", "float32") if self.device.type == "cuda" else ("float32",)
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -400,8 +405,6 @@ def judge_published(found: Numbers) -> Verdicts:
 # POPGym's iterations
 
 
-STEPS: dict[str, tuple[str, ...]] = {"float32": (), "and tf32": ("precision=tf32",)}
-"""Overrides that an iteration is measured with. Each step adds its overrides to those before."""
 GAMES = {
     "gru, easy": ("memory=gru",),
     "ffm, medium": ("memory=ffm", "memory.hidden_size=128", "memory.trace_size=128", "env.level=medium"),
@@ -438,14 +441,13 @@ def popgym_loop(setting: Setting, game: str, *more: str) -> Iterator[tuple[Loop,
 
 
 def iterations(setting: Setting) -> Numbers:
-    """The first iteration of POPGym's published runs and two more, with one step after the other."""
+    """The first iteration of POPGym's published runs and two more, in every precision."""
     found: Numbers = {}
-    for game, last in product(games(setting), range(len(STEPS))):
-        step, overrides = list(STEPS)[last], sum(list(STEPS.values())[: last + 1], ())
+    for game, precision in product(games(setting), setting.precisions):
         try:
-            found[f"{game}: {step}"] = iteration(setting, game, *overrides)
+            found[f"{game}: {precision}"] = iteration(setting, game, f"precision={precision}")
         except Exception as error:
-            found[f"{game}: {step}"] = {"error": one_line(error)}
+            found[f"{game}: {precision}"] = {"error": one_line(error)}
         keep(found)
     return found
 
@@ -484,7 +486,7 @@ def rounding(setting: Setting) -> Numbers:
     found: Numbers = {}
     names = ("ffm",) if setting.dry else ("ffm", "gru", "lstm", "lru", "shm")
     sizes = ["memory.hidden_size=8", "encoder.hidden_size=8", "algo.rollout_slots=16"] if setting.dry else []
-    for name, precision in product(names, ("float32", "tf32")):
+    for name, precision in product(names, setting.precisions):
         overrides = [*PPO, f"memory={name}", f"precision={precision}", "evaluation.every=null", *sizes]
         try:
             with tempfile.TemporaryDirectory() as folder:
@@ -612,7 +614,7 @@ def wide(setting: Setting) -> Numbers:
     found: Numbers = {}
     cases = (("ffm", 4),) if setting.dry else (("ffm", 4096), ("ffm", 1024), ("gru", 1024))
     more = [GRAPHS] if setting.graphs else []
-    for (name, num_envs), precision in product(cases, ("tf32",) if setting.dry else ("tf32", "float32")):
+    for (name, num_envs), precision in product(cases, setting.precisions):
         if name == "gru" and precision == "float32":
             continue
         case = f"ppo {name}, {num_envs} environments, {precision}"
@@ -681,7 +683,7 @@ def one_of_many() -> None:
     number, name, dry, device = sys.argv[1:]
     torch.set_num_threads(1)
     setting, folder = Setting(torch.device(device), bool(dry)), Path(name)
-    with popgym_loop(setting, "ffm, medium", "precision=tf32") as (loop, _):
+    with popgym_loop(setting, "ffm, medium", f"precision={setting.precisions[0]}") as (loop, _):
         for _ in range(2):
             loop.iterate()
         wait(setting.device)
