@@ -134,7 +134,7 @@ def test_the_environment_variables_named_are_read():
     files = [path for folder in ("scan", "system") for path in (ROOT / "rlmem" / folder).glob("*.py")]
     source = "".join(path.read_text() for path in files)
     named = re.findall(r"^\| `([A-Z0-9_]+)(?:=\w+)?` \|", (ROOT / "docs" / "memory.md").read_text(), re.MULTILINE)
-    assert len(named) == 6
+    assert len(named) == 5
     for name in named:
         assert f'"{name}"' in source
 

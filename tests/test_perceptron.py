@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from rlmem.scan import Linear, Perceptron, bf16, native, perceptron
+from rlmem.scan import Linear, Perceptron, native, perceptron
 from rlmem.scan.matmul import FEW, KERNEL_LEADS, LITTLE, constant_weights
 
 pytestmark = pytest.mark.skipif(not KERNEL_LEADS or bool(native.missing()), reason="products are torch's here")
@@ -190,26 +190,18 @@ class Other(Linear):
         return super().forward(input) + 1
 
 
-def rounding(model):
-    model[0][0].precision = "bf16"
-    return model
-
-
 OTHERS = {
     "a layer norm": lambda: Perceptron(Linear(70, 8), nn.LayerNorm(8), nn.ReLU(), Linear(8, 4)),
     "another slope": lambda: Perceptron(Linear(70, 8), nn.LeakyReLU(0.2), Linear(8, 4)),
     "two activations": lambda: Perceptron(Linear(70, 8), nn.ReLU(), Linear(8, 8), nn.Tanh()),
     "another layer": lambda: Perceptron(Other(70, 8), nn.ReLU(), Linear(8, 4)),
     "no bias": lambda: Perceptron(Linear(70, 8, bias=False), nn.ReLU(), Linear(8, 4)),
-    "rounded products": lambda: rounding(made(nn.ReLU)),
 }
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", OTHERS)
 def test_others_are_computed_by_themselves(calls, name):
-    if name == "rounded products" and (why := bf16.missing(torch.device("cpu"))):
-        pytest.skip(why)
     model, x = OTHERS[name](), torch.randn(10 * FEW, 70)
     found, expected = model(x), x
     assert not calls

@@ -9,11 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from rlmem.agents.trunk import Trunks
-from rlmem.memory.base import Memory
 from rlmem.nets.encoder import InputEncoder
 from rlmem.nets.graphs import Graphs
 from rlmem.nets.running import RunningNorm
-from rlmem.scan.matmul import Linear, Precision
 from rlmem.types import Batch, Inputs, State, to_device
 
 
@@ -60,7 +58,8 @@ class Network(nn.Module):
     trunks: Trunks
     reads_slots: ClassVar[bool] = True
     """Whether its trunks read slots as environments give them, one by one, which analyses and exports rely on."""
-    computes_in: Precision = "float32"
+    computes_in = "float32"
+    """The `precision` of the run that it belongs to."""
 
     @property
     def reads_reward(self) -> bool:
@@ -75,13 +74,6 @@ class Network(nn.Module):
         """Record the methods that are marked as `recorded` in CUDA graphs, here and in later copies."""
         for module in self.modules():
             module.graphs = graphs  # type: ignore[assignment]
-
-    def compute_in(self, precision: Precision) -> None:
-        """Take products in this precision, here and in later copies (docs/design.md, "Precision")."""
-        self.computes_in = precision
-        for module in self.modules():
-            if isinstance(module, Linear | Memory):
-                module.precision = precision
 
     def normalisers(self) -> list[RunningNorm]:
         """What normalises the observations, one in each encoder, with equal statistics; [] if none does."""

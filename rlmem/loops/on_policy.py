@@ -15,7 +15,7 @@ from rlmem.memory.base import redraw
 from rlmem.parallel import alone, gathered, place, totals
 
 RATIO_ALARM = {"float32": 1e-3, "tf32": 2.5e-3, "bf16": 2e-2}
-"""By the precision of the agent's products (docs/design.md, "Precision")."""
+"""By the precision of the run's products (docs/design.md, "Precision")."""
 """Rounding stays far below this deviation; see the replay invariant in docs/design.md."""
 
 

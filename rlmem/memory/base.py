@@ -14,7 +14,6 @@ from torch.utils._pytree import tree_leaves, tree_map
 from rlmem.memory.packed import Packing, over_steps, permuted
 from rlmem.scan import Engine, chosen_engine, linear_scan, monoid_scan
 from rlmem.scan.linear import check_flags
-from rlmem.scan.matmul import Precision
 from rlmem.types import State, where_start
 
 
@@ -32,8 +31,6 @@ class Memory(nn.Module, ABC):
     input_size: int
     output_size: int
     engine: Engine
-    precision: Precision = "float32"
-    """Of the products that do not belong to a layer of the memory; that of the agent, set by it."""
     breaks: Mapping[str, str] = {}
     """Properties of `rlmem.conformance` that a published option breaks on purpose, with the reason. `rlmem check`
     requires that they do fail. Default options break nothing."""

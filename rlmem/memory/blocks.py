@@ -12,15 +12,15 @@ from torch.nn import functional as F
 from rlmem.errors import UserError
 from rlmem.memory.base import LinearRecurrence
 from rlmem.scan import Engine, chosen_engine, convolution, native
-from rlmem.scan.matmul import Linear, Precision, linear
+from rlmem.scan.matmul import Linear, linear
 
 
-def complex_from_real(u: Tensor, rows: Tensor, bias: Tensor | None = None, precision: Precision = "float32") -> Tensor:
+def complex_from_real(u: Tensor, rows: Tensor, bias: Tensor | None = None) -> Tensor:
     """W u + bias, complex [..., N], of real u [..., D], as one real product; bias [N, 2] holds (re, im).
 
     rows: `interleaved` W
     """
-    product = linear(u, rows, None if bias is None else bias.flatten(), precision)
+    product = linear(u, rows, None if bias is None else bias.flatten())
     return torch.view_as_complex(product.unflatten(-1, (len(rows) // 2, 2)))
 
 
@@ -29,12 +29,12 @@ def interleaved(W: Tensor) -> Tensor:
     return W.transpose(1, 2).flatten(0, 1)
 
 
-def real_from_complex(h: Tensor, rows: Tensor, precision: Precision = "float32") -> Tensor:
+def real_from_complex(h: Tensor, rows: Tensor) -> Tensor:
     """Re(W h), real [..., D], of complex h [..., N], as one real product.
 
     rows: `conjugated` W
     """
-    return linear(torch.view_as_real(h).flatten(-2), rows, None, precision)
+    return linear(torch.view_as_real(h).flatten(-2), rows)
 
 
 def conjugated(W: Tensor) -> Tensor:

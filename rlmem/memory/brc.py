@@ -74,8 +74,8 @@ class BRC(ZeroState, RecurrentCell):
 
     def _drive(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """What x [n, D] gives to both gates [n, 2 H], and to the candidate [n, H]."""
-        gates = linear(x, torch.cat([self.U_r, self.U_z]), torch.cat([self.b_r, self.b_z]), self.precision)
-        return gates, linear(x, self.U_h, None, self.precision)
+        gates = linear(x, torch.cat([self.U_r, self.U_z]), torch.cat([self.b_r, self.b_z]))
+        return gates, linear(x, self.U_h)
 
     def _modulated(self, h: Tensor) -> Tensor:
         """What the state h [n, H] gives to both gates [n, 2 H]."""

@@ -175,7 +175,7 @@ class FFM(LinearRecurrence, Projecting):
         """As in `Projecting`; without `which`, every slot has a projection of its own, p [B, T, P]."""
         self._clip()
         weights = self.gamma(), self.mix.weight, self.mix.bias
-        return ffm_unroll(p, *weights, state, start, self._engine_of(p), self.precision, which)
+        return ffm_unroll(p, *weights, state, start, self._engine_of(p), which)
 
     def step(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         if torch.is_grad_enabled() or not self._fusing(x):
@@ -185,7 +185,7 @@ class FFM(LinearRecurrence, Projecting):
     def step_projected(self, p: Tensor, which: Tensor | None, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         """As in `Projecting`; without `which`, p [B, P]."""
         weights = derived("gamma", self.a, lambda a: self.gamma()), self.mix.weight, self.mix.bias
-        return ffm_step(p, *weights, state, start, self._engine_of(p), self.precision, which)
+        return ffm_step(p, *weights, state, start, self._engine_of(p), which)
 
     def _engine_of(self, p: Tensor) -> Fusing:
         engine = self._fusing(p)

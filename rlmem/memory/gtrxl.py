@@ -12,7 +12,7 @@ from rlmem.errors import UserError
 from rlmem.memory.blocks import GRUGate, gates_by_symbol
 from rlmem.memory.window import SMALLEST_CHUNK, Past, Window
 from rlmem.scan import Linear, attention, native
-from rlmem.scan.matmul import Precision, derived, linear
+from rlmem.scan.matmul import derived, linear
 from rlmem.types import Layers, PositiveInt
 
 LayerKind = Literal["gtrxl", "trxl_i", "trxl"]
@@ -179,8 +179,6 @@ class GTrXL(Window):
 class RelativeLayer(nn.Module):
     """One layer of `GTrXL`: attention, then a perceptron, each joined to its input by a gate or a sum."""
 
-    precision: Precision = "float32"
-
     def __init__(self, width: int, heads_width: int, mlp_size: int, kind: LayerKind):
         super().__init__()
         self.kind = kind
@@ -214,7 +212,7 @@ class RelativeLayer(nn.Module):
             n = torch.arange(farthest, -1, -1, dtype=torch.float64, device=W.device)
             angle = n[:, None] * 10000 ** -(torch.arange(0, width, 2, dtype=torch.float64, device=W.device) / width)
             position = torch.cat([angle.sin(), angle.cos()], -1)[:, :width].to(W.dtype)
-            return linear(position, W, None, self.precision)
+            return linear(position, W)
 
         return derived(f"distances {farthest}", W, made) + self.W_r.bias
 

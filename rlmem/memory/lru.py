@@ -98,8 +98,8 @@ class LRU(ResidualRecurrence):
         )
         rows = derived("rows", self.B, lambda B: interleaved(self.gamma_log.exp()[:, None, None] * B))
         bias = self.gamma_log.exp()[:, None] * self.b_B if self.has_biases else None
-        return decay, complex_from_real(u, rows, bias, self.precision)
+        return decay, complex_from_real(u, rows, bias)
 
     def mix(self, h: Tensor, u: Tensor) -> Tensor:
-        o = real_from_complex(h, derived("rows", self.C, conjugated), self.precision)
+        o = real_from_complex(h, derived("rows", self.C, conjugated))
         return o + self.b_C[:, 0] if self.has_biases else o + self.D * u

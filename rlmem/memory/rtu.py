@@ -65,7 +65,7 @@ class RTU(_Rotation, LinearRecurrence):
 
     def gates(self, p: Tensor) -> tuple[Tensor, Tensor]:
         radius, angle, scale = self._rotation()
-        drive = torch.complex(linear(p, self.W_1, None, self.precision), linear(p, self.W_2, None, self.precision))
+        drive = torch.complex(linear(p, self.W_1), linear(p, self.W_2))
         return torch.polar(radius, angle), scale * drive
 
     def read(self, h: Tensor, p: Tensor) -> Tensor:
@@ -86,10 +86,10 @@ class NonlinearRTU(_Rotation, ZeroState, RecurrentCell):
         self.activation, self.state_shape = activation, ((hidden_size // 2,), (hidden_size // 2,))
 
     def cell(self, x: Tensor, state: Pair) -> tuple[Tensor, Pair]:
-        return self._cell(linear(x, torch.cat([self.W_1, self.W_2]), None, self.precision), state, self._rotation())
+        return self._cell(linear(x, torch.cat([self.W_1, self.W_2])), state, self._rotation())
 
     def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
-        drive = linear(packed.data, torch.cat([self.W_1, self.W_2]), None, self.precision)
+        drive = linear(packed.data, torch.cat([self.W_1, self.W_2]))
         sizes, rotation = packed.batch_sizes.tolist(), self._rotation()
         return over_steps(lambda d, c: self._cell(d, c, rotation), drive.split(sizes), sizes, state)
 

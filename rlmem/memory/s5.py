@@ -61,7 +61,7 @@ class S5(ResidualRecurrence):
 
     def drive(self, u: Tensor) -> tuple[Tensor, Tensor]:
         Lambda_bar, rows = derived("discretised", self.B, self.discretised)
-        return Lambda_bar, complex_from_real(u, rows, precision=self.precision)
+        return Lambda_bar, complex_from_real(u, rows)
 
     def discretised(self, B: Tensor) -> tuple[Tensor, Tensor]:
         """Lambda_bar [N], and B_bar `interleaved`."""
@@ -72,7 +72,7 @@ class S5(ResidualRecurrence):
 
     def mix(self, h: Tensor, u: Tensor) -> Tensor:
         rows = derived("rows", self.C, lambda C: conjugated(2 * C))
-        return real_from_complex(h, rows, self.precision) + self.D * u
+        return real_from_complex(h, rows) + self.D * u
 
 
 def hippo_eigenvalues(N: int) -> tuple[Tensor, Tensor]:

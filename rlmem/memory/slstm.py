@@ -92,7 +92,7 @@ class SLSTM(ZeroState, RecurrentCell):
         """What x [n, D] gives to the gates: i, f, z, o of the first head, then of the next, [n, 4 H]."""
         b = derived("by_head", self.b, by_head).flatten()
         if self.inputs == "dense":
-            return linear(x, derived("by_head", self.W, by_head).flatten(0, 1), b, self.precision)
+            return linear(x, derived("by_head", self.W, by_head).flatten(0, 1), b)
         x = self.W_in(x).unflatten(1, (self.num_heads, -1)).transpose(0, 1)
         return (x @ derived("by_head", self.W, by_head).mT).transpose(0, 1).flatten(1) + b
 

@@ -5,6 +5,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.functional import embedding
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
@@ -42,8 +43,8 @@ class TorchCell(ZeroState, RecurrentCell, Projecting):
             set_first_weights(rnn, init)
 
     def projected(self, x: Tensor, W: Tensor, b: Tensor) -> Tensor:
-        """x W^T + b, the input's part of the gates. In float32 on CUDA, where cuDNN multiplies so in `sequence`."""
-        return linear(x, W, b, "float32" if x.is_cuda else self.precision)
+        """x W^T + b, the input's part of the gates. By torch on CUDA, as cuDNN does in `sequence`."""
+        return F.linear(x, W, b) if x.is_cuda else linear(x, W, b)
 
     def takes(self, x: Tensor, state: State) -> bool:
         """Whether `states_of` can read such tensors."""

@@ -25,7 +25,7 @@ from rlmem.run.build import MANY_ENVS, build_group, build_memory, make_evaluatio
 from rlmem.run.forecast import large_agent, require_memory
 from rlmem.run.stored import load_agent
 from rlmem.run.trunks import make_trunks, with_encoder
-from rlmem.scan import bf16, tf32
+from rlmem.scan.matmul import compute_in
 from rlmem.seeding import Streams
 from rlmem.system.hardware import cores
 
@@ -63,10 +63,7 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
     device = choose_device(settings.device)
     if settings.compile != "off" and num_envs is None:
         _require_graphs(settings, device)
-    if settings.precision == "bf16" and (why := bf16.missing(device)):
-        raise UserError(f"precision=bf16: {why}; e.g. precision=float32, or RLMEM_BF16=emulated to try it slowly")
-    if settings.precision == "tf32" and (why := tf32.missing(device)):
-        raise UserError(f"precision=tf32: {why}; e.g. precision=float32")
+    compute_in(settings.precision, device)
     algo, batching = build_group(config, "algo"), build_group(config, "batching")
     asked = num_envs or _share_of_envs(config, algo, device) or config.values["env"].get("num_envs")
     only_one = asked is not None and (dry_run or asked > MANY_ENVS)
@@ -98,7 +95,7 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
                 agent = make_agent(lambda size: build_memory(config, size, device)).to(device)
             except (RuntimeError, MemoryError) as error:  # torch's error for what is too large
                 raise UserError(f"memory={config.choices['memory']}: cannot be built ({one_line(error)})") from error
-    agent.compute_in(settings.precision)
+    agent.computes_in = settings.precision
     if num_envs is None:
         require_memory(plan, agent, algo, device)
     if only_one and not dry_run:

@@ -86,7 +86,9 @@ def make_loop(
 
 def _make_actor(config: Config) -> tuple[VectorEnv, Agent]:
     """The environments of an actor in another process, and its agent, which acts on the CPU."""
-    parts = assemble(replace(config, values=config.values | {"device": "cpu", "compile": "off"}))
+    parts = assemble(
+        replace(config, values=config.values | {"device": "cpu", "compile": "off", "precision": "float32"})
+    )
     return parts.env, parts.agent
 
 

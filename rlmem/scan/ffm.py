@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rlmem.scan import native, triton_scan
 from rlmem.scan.linear import check_flags
-from rlmem.scan.matmul import Precision, gradient_of_weight, linear, product
+from rlmem.scan.matmul import gradient_of_weight, linear, product
 from rlmem.scan.native import addressable
 
 Fusing = Literal["native", "triton"]
@@ -25,7 +25,6 @@ def ffm_unroll(
     state: Tensor,
     start: Tensor,
     engine: Fusing = "native",
-    precision: Precision = "float32",
     which: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """y [B, T, H] and the final S [B, m, c], from the projections p [B, T, 2 m + 2 H] of the inputs.
@@ -43,7 +42,7 @@ def ffm_unroll(
     B, T = start.shape
     check_flags(start, B, T)
     _check_state(p, B, state, gamma)
-    return _Unroll.apply(p, gamma, W_mix, b_mix, state, start, engine, precision, which)
+    return _Unroll.apply(p, gamma, W_mix, b_mix, state, start, engine, which)
 
 
 def ffm_step(
@@ -54,7 +53,6 @@ def ffm_step(
     state: Tensor,
     start: Tensor,
     engine: Fusing = "native",
-    precision: Precision = "float32",
     which: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`ffm_unroll` of one slot, p [B, 2 m + 2 H] and start [B], without a gradient: y [B, H] and S [B, m, c].
@@ -67,7 +65,7 @@ def ffm_step(
     S, y = state.new_empty(state.shape), p.new_empty(B, H)
     rows = _Rows(addressable(p), which, B, engine, m, H)
     rows.run("ffm_step", *(addressable(v) for v in (gamma, state, start)), S, width=m * c, c=c)
-    z = linear(torch.view_as_real(S).flatten(1), W_mix, b_mix, precision)
+    z = linear(torch.view_as_real(S).flatten(1), W_mix, b_mix)
     rows.run("ffm_out_forward", z, y, width=H)
     return y, S
 
@@ -81,9 +79,7 @@ def _check_state(p: Tensor, B: int, state: Tensor, gamma: Tensor) -> None:
 
 class _Unroll(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx, p, gamma, W_mix, b_mix, state, start, engine: Fusing, precision: Precision, which
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx, p, gamma, W_mix, b_mix, state, start, engine: Fusing, which) -> tuple[Tensor, Tensor]:
         (B, T), (m, c), H = start.shape, gamma.shape, len(b_mix)
         rows = _Rows(addressable(p.flatten(0, -2)), which, B * T, engine, m, H)
         u, y = p.new_empty(B, T, m), p.new_empty(B, T, H)
@@ -91,29 +87,29 @@ class _Unroll(torch.autograd.Function):
         decay, first = (addressable(v) for v in (gamma.flatten(), state.flatten(1)))
         start = addressable(start)
         h = _SCANS[engine].forward(decay, u if c > 1 else u.to(decay.dtype), first, start, False)
-        z = product(_pairs(h), W_mix, b_mix, precision)
+        z = product(_pairs(h), W_mix, b_mix)
         rows.run("ffm_out_forward", z, y, width=H)
         ctx.save_for_backward(rows.p, rows.which, decay, first, start, h, z, W_mix)
-        ctx.sizes, ctx.shape, ctx.engine, ctx.precision = (B, T, m, c, H), p.shape, engine, precision
+        ctx.sizes, ctx.shape, ctx.engine = (B, T, m, c, H), p.shape, engine
         return y, h[:, -1].view(B, m, c).clone()  # not a view, which would keep h
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_y: Tensor, grad_last: Tensor):
         p, which, decay, first, start, h, z, W_mix = ctx.saved_tensors
-        (B, T, m, c, H), engine, precision = ctx.sizes, ctx.engine, ctx.precision
+        (B, T, m, c, H), engine = ctx.sizes, ctx.engine
         rows = _Rows(p, which, B * T, engine, m, H)
         grad_z, grads_p = torch.empty_like(z), rows.gradients()
         rows.run_back("ffm_out_backward", z, addressable(grad_y), grad_z, grads_p)
-        grad_h = torch.view_as_complex(product(grad_z, W_mix.t(), None, precision).view(B, T, m * c, 2))
+        grad_h = torch.view_as_complex(product(grad_z, W_mix.t()).view(B, T, m * c, 2))
         grad_h[:, -1] += grad_last.reshape(B, m * c)
         needs_gamma = ctx.needs_input_grad[1]
         grad_gamma, grad_u, grad_first = _SCANS[engine].backward(decay, h, first, start, grad_h, m, needs_gamma, False)
         rows.run_back("ffm_in_backward", grad_u.real.contiguous() if c == 1 else grad_u, grads_p)
         grad_gamma = None if grad_gamma is None else grad_gamma.view(m, c)
-        grad_mix, grad_first = gradient_of_weight(grad_z, _pairs(h), precision), grad_first.view(B, m, c)
+        grad_mix, grad_first = gradient_of_weight(grad_z, _pairs(h)), grad_first.view(B, m, c)
         grad_p = grads_p[0] if len(grads_p) == 1 else grads_p.sum(0)
-        return grad_p.view(ctx.shape), grad_gamma, grad_mix, grad_z.sum(0), grad_first, *[None] * 4
+        return grad_p.view(ctx.shape), grad_gamma, grad_mix, grad_z.sum(0), grad_first, *[None] * 3
 
 
 def _pairs(h: Tensor) -> Tensor:

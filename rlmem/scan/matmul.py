@@ -1,7 +1,4 @@
-"""Matrix products: in single precision on the CPU by a kernel of the native engine (docs/design.md), in bf16 or TF32.
-
-Which precision a product has, its caller says: it belongs to an agent, whose modules carry it.
-"""
+"""Matrix products: in single precision on the CPU by a kernel of the native engine (docs/design.md)."""
 
 import platform
 import threading
@@ -13,13 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.scan import bf16, native, products, tf32
+from rlmem.errors import UserError
+from rlmem.scan import native, products
 from rlmem.types import Recording
 
 FEW = 16
 """Rows up to which packing a matrix for a single product costs more than it saves."""
-FEW_ROUNDED = 256
-"""The same in bf16, beside a product of rounded numbers in float32."""
 LITTLE = 1 << 18
 """Multiplications up to which recording a gradient in Python costs more than the kernel saves."""
 
@@ -27,7 +23,7 @@ KERNEL_LEADS = platform.machine().lower() in ("x86_64", "amd64")
 """Elsewhere torch's library may use a unit for matrices, as on Apple's processors, which the kernel does not."""
 
 Precision = Literal["float32", "bf16", "tf32"]
-"""Of the inputs of products in single precision; sums, results and all else are float32. Doubles stay doubles."""
+"""What products of float32 matrices on CUDA round their inputs to; sums and results are float32."""
 
 Kept = dict[tuple[str, int], tuple[Tensor, int, Any]]
 """What was derived and the identity of its weight -> the weight, its version, the value."""
@@ -45,7 +41,27 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
+_bf16 = False
+"""Whether products on CUDA are those of numbers rounded to bfloat16, in this process."""
 Made = TypeVar("Made")
+
+
+def compute_in(precision: Precision, device: torch.device) -> None:
+    """Let products on CUDA be of this precision, in this process. Raises UserError where `device` lacks them."""
+    global _bf16
+    if precision != "float32" and (why := _missing(precision, device)):
+        raise UserError(f"precision={precision}: {why}; e.g. precision=float32")
+    _bf16 = precision == "bf16"
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+
+
+def _missing(precision: Precision, device: torch.device) -> str | None:
+    """The reason why `device` has no products in bf16 or TF32; None if it has them."""
+    if device.type != "cuda":
+        return f"it needs an NVIDIA GPU, and this run is on {device}"
+    if precision == "bf16" and not hasattr(torch.ops.aten.mm, "dtype"):
+        return f"torch {torch.__version__} has no such products; expected a newer torch"
+    return None if torch.cuda.get_device_capability(device) >= (8, 0) else "this GPU has no instructions for it"
 
 
 @contextmanager
@@ -97,70 +113,63 @@ def derived(what: str, W: Tensor, make: Callable[[Tensor], Made]) -> Made:
 class Linear(nn.Linear):
     """`torch.nn.Linear`, computed by `linear`."""
 
-    precision: Precision = "float32"
-
     def forward(self, input: Tensor) -> Tensor:
-        return linear(input, self.weight, self.bias, self.precision)
+        return linear(input, self.weight, self.bias)
 
 
-def linear(x: Tensor, W: Tensor, b: Tensor | None = None, precision: Precision = "float32") -> Tensor:
+def linear(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
     """x W^T + b for x [..., D], W [H, D], b [H]; differentiable."""
     if torch.compiler.is_compiling():  # exported, too: a file must not depend on the hardware that it was made on
-        rounds = precision == "bf16" and _rounds(x, W, precision)
-        return F.linear(bf16.rounded(x), bf16.rounded(W), b) if rounds else F.linear(x, W, b)
+        return F.linear(x, W, b)
     if not torch.is_grad_enabled():
-        return product(x, W, b, precision)
+        return product(x, W, b)
     many = _thread.rows_alike or x.numel() * len(W) > LITTLE
-    if _rounds(x, W, precision) or (many and _is_native(x, W, b)):
-        y: Tensor = _Linear.apply(x.flatten(0, -2) if x.dim() > 1 else x[None], W, b, precision)
+    if _rounds(x, W) or (many and _is_native(x, W, b)):
+        y: Tensor = _Linear.apply(x.flatten(0, -2) if x.dim() > 1 else x[None], W, b)
         return y.view(*x.shape[:-1], len(W))
     return F.linear(x, W, b)
 
 
-def product(x: Tensor, W: Tensor, b: Tensor | None = None, precision: Precision = "float32") -> Tensor:
+def product(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
     """`linear`, recording no gradient."""
-    constant = _thread.derived is not None and isinstance(W, nn.Parameter)
-    rounds = _rounds(x, W, precision)
+    constant, rounds = _thread.derived is not None and isinstance(W, nn.Parameter), _rounds(x, W)
     if not (rounds or _is_native(x, W, b, constant)):
         return F.linear(x, W, b)
     rows = x if x.dim() == 2 else x.flatten(0, -2) if x.dim() > 2 else x[None]
-    if rounds and precision == "tf32":
-        y = tf32.multiply(rows, W, b)
-    elif not rounds:
-        y = products.product(rows, W, b, derived("packed", W, products.packed) if constant else None)
-    elif bf16.has_kernel(x) and not (constant and len(rows) <= FEW_ROUNDED):
-        y = products.bf16_product(rows, W, b)
+    if rounds:
+        y = torch.mm(rows.bfloat16(), W.bfloat16().t(), out_dtype=torch.float32)
+        y = y if b is None else y + b
     else:
-        y = bf16.multiply(rows, derived("bf16", W, bf16.prepared) if constant else bf16.prepared(W), b)
+        y = products.product(rows, W, b, derived("packed", W, products.packed) if constant else None)
     return y if x.dim() == 2 else y.view(*x.shape[:-1], len(W))
 
 
-def gradient_of_weight(grad_y: Tensor, x: Tensor, precision: Precision = "float32") -> Tensor:
+def gradient_of_weight(grad_y: Tensor, x: Tensor) -> Tensor:
     """grad_y^T x [H, D], the gradient of W from that of y [n, H] and x [n, D]."""
-    if torch.is_grad_enabled() or _rounds(x, grad_y, precision):
-        return linear(grad_y.t(), x.t(), None, precision)  # which can be differentiated again
+    if torch.is_grad_enabled() or _rounds(x, grad_y):
+        return linear(grad_y.t(), x.t())  # which can be differentiated again
     return products.product(grad_y.t(), x.t()) if KERNEL_LEADS and native.takes(grad_y, x) else grad_y.t() @ x
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, W: Tensor, b: Tensor | None, precision: Precision) -> Tensor:
+    def forward(ctx, x: Tensor, W: Tensor, b: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, W)
-        ctx.precision = precision
-        return product(x, W, b, precision)
+        return product(x, W, b)
 
     @staticmethod
     def backward(ctx, grad_y: Tensor):
-        (x, W), precision = ctx.saved_tensors, ctx.precision
-        needs_x, needs_W, needs_b = ctx.needs_input_grad[:3]
+        x, W = ctx.saved_tensors
+        needs_x, needs_W, needs_b = ctx.needs_input_grad
         multiply = linear if torch.is_grad_enabled() else product  # the former can be differentiated again
-        grad_x = multiply(grad_y, W.t(), None, precision) if needs_x else None
-        grad_W = gradient_of_weight(grad_y, x, precision) if needs_W else None
-        return grad_x, grad_W, grad_y.sum(0) if needs_b else None, None
+        grad_x = multiply(grad_y, W.t()) if needs_x else None
+        grad_W = gradient_of_weight(grad_y, x) if needs_W else None
+        return grad_x, grad_W, grad_y.sum(0) if needs_b else None
 
 
-def _rounds(x: Tensor, W: Tensor, precision: Precision) -> bool:
-    return precision != "float32" and x.dtype == W.dtype == torch.float32
+def _rounds(x: Tensor, W: Tensor) -> bool:
+    """Whether a product is one of numbers rounded to bfloat16."""
+    return _bf16 and x.is_cuda and x.dtype == W.dtype == torch.float32
 
 
 def _is_native(x: Tensor, W: Tensor, b: Tensor | None, constant: bool = False) -> bool:

@@ -175,11 +175,6 @@ def team() -> int | None:
     return _gomp_parallel() if os.getpid() == _PROCESS else None
 
 
-def exports(name: str) -> bool:
-    """Whether there is a kernel of this name for float32; some exist on some processors only."""
-    return missing() is None and hasattr(_library(), f"{name}_float32")
-
-
 @cache
 def kernel_of(name: str, dtype: torch.dtype) -> tuple[Callable[..., None], type]:
     """The kernel for the real type of numbers of type `dtype`, and how floats are passed to it."""

@@ -108,7 +108,7 @@ def _layers(modules: Iterable[nn.Module]) -> Layers | None:
         if is_hooked(module):
             return None
         found = module._parameters  # far faster than attributes of a module
-        if kind is Linear and module.precision == "float32":
+        if kind is Linear:
             weight, bias = found.get("weight"), found.get("bias")
             if weight is None or bias is None:
                 return None

@@ -1,4 +1,4 @@
-"""Products of matrices by kernels of the native engine, in the precision of the matrices or in bf16.
+"""Products of matrices by kernels of the native engine.
 
 `rlmem.scan.matmul` says which products are theirs.
 """
@@ -56,18 +56,3 @@ def _lanes(dtype: torch.dtype) -> int:
     kernel: Any = native.kernel_of("lanes", dtype)[0]
     kernel.restype = ctypes.c_int64
     return int(kernel())
-
-
-def bf16_product(x: Tensor, W: Tensor, b: Tensor | None) -> Tensor:
-    """x W^T + b [n, H] of x [n, D], W [H, D] and b [H] in float32: see kernels/bf16.cpp."""
-    (n, D), H = x.shape, len(W)
-    if W.shape[1] != D or (b is not None and b.shape != (H,)):
-        raise ValueError(f"x {list(x.shape)}, W {list(W.shape)} and b {b if b is None else list(b.shape)} do not fit")
-    turned = [not M.is_contiguous() and M.t().is_contiguous() for M in (x, W)]
-    x, W = (M.t() if t else M.contiguous() for M, t in zip((x, W), turned, strict=True))
-    y = x.new_empty(n, H)
-    arguments = (x, turned[0], W, not turned[1], None if b is None else b.contiguous(), y)
-    native.call_in_parallel(
-        "bf16_product", arguments, [(n, D, H, *rows) for rows in native.shares(n, native.threads_for(n * D))]
-    )
-    return y
