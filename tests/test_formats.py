@@ -11,18 +11,21 @@ from pydoc import locate
 import pytest
 import torch
 import yaml
-from helpers import ROOT, changed
+from helpers import ROOT, changed, small_run
 from rlmem_envs.core.batched import BatchedEnv
 
 import rlmem
 from rlmem.commands.cli import main
+from rlmem.config.foreign import foreign_problems
 from rlmem.config.overrides import leaf_paths
+from rlmem.config.targets import MOVED
 from rlmem.errors import UserError
 from rlmem.record import formats, rundir
 from rlmem.record.checkpoint import Checkpoints, read, sha256
 from rlmem.record.formats import FORMAT, OtherFormat, migrated
 from rlmem.record.recorder import read_jsonl
 from rlmem.record.trust import sealed
+from rlmem.run.stored import experiment_of, require_same_experiment, stored_config
 
 STORED = ROOT / "tests" / "data" / "formats"
 NAMES = [f"format_{number}/{name}" for number in range(FORMAT + 1) for name in ("ppo", "dqn")]
@@ -224,3 +227,18 @@ def test_what_a_migration_adds_are_arguments_of_the_class(name):
 def test_every_migration_is_from_a_format_that_is_kept():
     assert len(formats.MIGRATIONS) == FORMAT
     assert {path.name for path in STORED.iterdir() if path.is_dir()} == {"early", *(n.split("/")[0] for n in NAMES)}
+
+
+def test_a_class_that_moved_is_found_by_the_name_that_a_run_stored(in_tmp, monkeypatch):
+    run_dir = small_run("memory=gru")
+    moved = run_dir / "config.yaml"
+    with monkeypatch.context() as patch:
+        patch.setitem(MOVED, "rlmem.models", "rlmem.memory")
+        changed(moved, "rlmem.memory.gru.GRU", "rlmem.models.gru.GRU")
+        config = stored_config(run_dir, trust=True)
+        assert config.values["memory"]["_target_"] == "rlmem.memory.gru.GRU"
+        assert foreign_problems({"memory": {"_target_": "rlmem.models.gru.GRU"}}) == {}
+        stored = experiment_of(config.values) | {"memory._target_": "rlmem.models.gru.GRU"}
+        require_same_experiment(stored, config, "the run", "another run_dir")
+    with pytest.raises(UserError, match=r"rlmem\.models"):
+        stored_config(run_dir, trust=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from rlmem.config.messages import mistake
 from rlmem.config.overrides import leaf_paths
+from rlmem.config.targets import current
 
 PACKAGES = {
     "memory": ("rlmem.memory",),
@@ -43,7 +44,7 @@ def foreign_problems(values: Mapping[str, Any]) -> dict[str, str]:
         if value in (None, {}, []):
             continue
         if key == "_target_":
-            if not any(str(value).startswith(f"{package}.") for package in PACKAGES.get(group, every)):
+            if not any(current(str(value)).startswith(f"{package}.") for package in PACKAGES.get(group, every)):
                 found[path] = f"`{value}` is code outside rlmem"
         elif path in REACHING:
             found[path] = f"`{value}` is a place outside the run"

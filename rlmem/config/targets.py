@@ -14,6 +14,18 @@ from rlmem.config.overrides import leaf_paths
 from rlmem.errors import UserError, one_line
 from rlmem.system.modules import own_modules
 
+MOVED = {"rlmem.loggers": "rlmem.record.loggers"}
+"""Old dotted name of a package, module or class -> the present one. Stored runs name classes by the old ones."""
+
+
+def current(name: str) -> str:
+    """The present dotted name of a class that may have been stored under an old one (`MOVED`)."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        if new := MOVED.get(".".join(parts[:length])):
+            return ".".join([new, *parts[length:]])
+    return name
+
 
 def build(node: dict[str, Any], **runtime: Any) -> Any:
     """Call the target of `node` with the node's own keys and the arguments supplied at run time."""
@@ -53,7 +65,7 @@ def makes(found: Callable[..., Any], kinds: type | tuple[type, ...]) -> bool:
 
 def locate(target: str) -> Callable[..., Any]:
     """The class or function at `package.module.Name`; a UserError says what is missing, which Hydra's does not."""
-    module_name, _, name = target.rpartition(".")
+    module_name, _, name = current(target).rpartition(".")
     if not module_name:
         raise UserError("expected package.module.Name, such as rlmem.memory.gru.GRU")
     module = _import(module_name)

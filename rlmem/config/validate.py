@@ -13,7 +13,7 @@ from rlmem.config.catalog import leaves
 from rlmem.config.messages import choices, describe, got, nearest, nearest_key
 from rlmem.config.paths import conf_dir
 from rlmem.config.schema import CALLBACKS, SECTIONS, SUPPLIED, WRAPPER, TopLevel
-from rlmem.config.targets import annotation, locate, maker, makes, parameters, takes_any_keyword
+from rlmem.config.targets import annotation, current, locate, maker, makes, parameters, takes_any_keyword
 from rlmem.errors import UserError
 from rlmem.system.strictjson import map_values
 
@@ -97,7 +97,7 @@ class _Check:
             return node
         found, special = locate(node["_target_"]), ("_target_", "evaluation") if path == "env" else ("_target_",)
         arguments = {key: value for key, value in node.items() if key not in special}
-        checked = {"_target_": target} | self.arguments(path, arguments, found, supplied)
+        checked = {"_target_": current(node["_target_"])} | self.arguments(path, arguments, found, supplied)
         if path == "env" and "evaluation" in node:  # more arguments of the same target
             more, supplied = node["evaluation"], {*supplied, "num_envs"}
             checked["evaluation"] = self.arguments("env.evaluation", more, found, supplied, complete=False)

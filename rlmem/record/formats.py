@@ -17,6 +17,7 @@ from typing import Any, Literal
 from rlmem import __version__
 from rlmem.config.messages import sentence
 from rlmem.config.overrides import leaf_paths
+from rlmem.config.targets import current
 from rlmem.errors import UserError
 
 FORMAT = 1
@@ -132,8 +133,8 @@ def _completed(node: Any) -> Any:
     target = node.get("_target_")
     if not isinstance(target, str):
         return node
-    node["_target_"] = re.sub(r"\Arlmem\.loggers\.", "rlmem.record.loggers.", target)
-    return _with(node, **ADDED.get(target, {}))
+    node["_target_"] = current(target)
+    return _with(node, **ADDED.get(node["_target_"], {}))
 
 
 def _with(data: Data, **missing: Any) -> Data:

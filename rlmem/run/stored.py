@@ -15,6 +15,7 @@ from rlmem.config.foreign import foreign_problems, refuse
 from rlmem.config.messages import sentence, shell, to_text
 from rlmem.config.overrides import leaf_paths
 from rlmem.config.schema import SUPPLIED
+from rlmem.config.targets import current
 from rlmem.errors import UserError, brief, first_line, printable
 from rlmem.record import rundir
 from rlmem.record.checkpoint import BEST, Checkpoints, State, read, step_of
@@ -79,6 +80,7 @@ def require_same_experiment(stored: Mapping[str, Any], config: Config, where: st
     """Raise UserError with every key in which `config` differs from the stored experiment, which is in `where`."""
     shown = lambda side, key: to_text(side[key]) if key in side else "not set"  # noqa: E731
     given, missing = experiment_of(config.values), object()
+    stored = {key: current(value) if key.endswith("._target_") else value for key, value in stored.items()}
     differing = [key for key in {**stored, **given} if stored.get(key, missing) != given.get(key, missing)]
     if differing:
         raise UserError(*(f"{k}={shown(given, k)}: {where} has {shown(stored, k)}; e.g. {example}" for k in differing))
