@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.memory.base import LinearRecurrence
-from rlmem.memory.projecting import Projecting
+from rlmem.memory.base import Projecting
 from rlmem.memory.published.ffm import Ablation, Version, closed_form, initial, replaced
+from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine, Linear
 from rlmem.scan.ffm import Fusing, ffm_step, ffm_unroll
 from rlmem.scan.matmul import derived
