@@ -1,20 +1,26 @@
 """A whole unroll of Fast and Forgetful Memory on the native or triton engine, with one pass for each of its gates."""
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
 from rlmem.scan import native, triton_scan
-from rlmem.scan.linear import check_flags
+from rlmem.scan.linear import Engine, check_flags, chosen_engine
 from rlmem.scan.matmul import Precision, gradient_of_weight, linear, product
 from rlmem.scan.native import addressable
 
-Fusing = Literal["native", "triton"]
-"""The engines that have the kernels; the former for tensors on the CPU, the latter on CUDA."""
 _SCANS = {"native": native, "triton": triton_scan}
+"""The engines that have the kernels; the former for tensors on the CPU, the latter on CUDA."""
 SLOTS_OF_PART = 512
 """With fewer, a sum of its own does not pay."""
+
+
+def fused_engine(x: Tensor, engine: Engine) -> Engine | None:
+    """The engine whose kernels compute all of the model for inputs such as x; None: there is none."""
+    plain = torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type)
+    if plain or x.dtype not in (torch.float32, torch.float64):
+        return None
+    chosen = chosen_engine(engine, x.device)
+    return chosen if chosen in _SCANS else None
 
 
 def ffm_unroll(
@@ -24,7 +30,7 @@ def ffm_unroll(
     b_mix: Tensor,
     state: Tensor,
     start: Tensor,
-    engine: Fusing = "native",
+    engine: Engine = "native",
     precision: Precision = "float32",
     which: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -43,7 +49,8 @@ def ffm_unroll(
     B, T = start.shape
     check_flags(start, B, T)
     _check_state(p, B, state, gamma)
-    return _Unroll.apply(p, gamma, W_mix, b_mix, state, start, engine, precision, which)
+    chosen = chosen_engine(engine, p.device)
+    return _Unroll.apply(p, gamma, W_mix, b_mix, state, start, chosen, precision, which)
 
 
 def ffm_step(
@@ -53,7 +60,7 @@ def ffm_step(
     b_mix: Tensor,
     state: Tensor,
     start: Tensor,
-    engine: Fusing = "native",
+    engine: Engine = "native",
     precision: Precision = "float32",
     which: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -65,7 +72,7 @@ def ffm_step(
     check_flags(start[:, None], B, 1)
     _check_state(p, B, state, gamma)
     S, y = state.new_empty(state.shape), p.new_empty(B, H)
-    rows = _Rows(addressable(p), which, B, engine, m, H)
+    rows = _Rows(addressable(p), which, B, chosen_engine(engine, p.device), m, H)
     rows.run("ffm_step", *(addressable(v) for v in (gamma, state, start)), S, width=m * c, c=c)
     z = linear(torch.view_as_real(S).flatten(1), W_mix, b_mix, precision)
     rows.run("ffm_out_forward", z, y, width=H)
@@ -82,7 +89,7 @@ def _check_state(p: Tensor, B: int, state: Tensor, gamma: Tensor) -> None:
 class _Unroll(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx, p, gamma, W_mix, b_mix, state, start, engine: Fusing, precision: Precision, which
+        ctx, p, gamma, W_mix, b_mix, state, start, engine: Engine, precision: Precision, which
     ) -> tuple[Tensor, Tensor]:
         (B, T), (m, c), H = start.shape, gamma.shape, len(b_mix)
         rows = _Rows(addressable(p.flatten(0, -2)), which, B * T, engine, m, H)
@@ -129,7 +136,7 @@ class _Rows:
     count: of slots
     """
 
-    def __init__(self, p: Tensor, which: Tensor | None, count: int, engine: Fusing, m: int, H: int):
+    def __init__(self, p: Tensor, which: Tensor | None, count: int, engine: Engine, m: int, H: int):
         self.p, self.count, self.engine, self.m, self.H = p, count, engine, m, H
         self.which = None if which is None else addressable(which)
         rows = count if which is None else len(p)
