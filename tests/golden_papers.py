@@ -6,10 +6,10 @@ from rlmem.memory.ffm import FFM
 from rlmem.memory.shm import SHM
 
 
-def ffm_e(record: Record) -> FFM:
+def ffm_e(record: Record, **options) -> FFM:
     meta = record.meta
     ablations = {"": "none", "clamp": "none"} | {name: name for name in ("ni", "no", "nc", "fc", "nd", "fd")}
-    return FFM(meta["d"], meta["H"], meta["m"], meta["ctx"], ablation=ablations[meta["variant"]])
+    return FFM(meta["d"], meta["H"], meta["m"], meta["ctx"], ablation=ablations[meta["variant"]], **options)
 
 
 def ffm_m(record: Record) -> FFM:

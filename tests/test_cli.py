@@ -407,7 +407,7 @@ def mistaken(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "facts"),
     [
-        (["memory._target_=mistaken.Abstract"], ["mistaken.Abstract is abstract", "define cell, initial_state"]),
+        (["memory._target_=mistaken.Abstract"], ["mistaken.Abstract is abstract", "define cell"]),
         (["memory._target_=mistaken.Fixed"], ["mistaken.Fixed does not take `input_size`"]),
         (["memory._target_=mistaken.Keywords", "memory.widht=3"], ["Keywords cannot be built (TypeError: ", "'widht'"]),
         (["memory._target_=mistaken.Sizeless"], ["mistaken.Sizeless does not set input_size and output_size"]),

@@ -6,8 +6,8 @@ from helpers import make_memory
 from torch.utils._pytree import tree_leaves
 
 from rlmem.memory import FFM, LPRNN
-from rlmem.memory.base import LinearRecurrence
-from rlmem.memory.packed import Packing
+from rlmem.memory.base import Packing
+from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan.matmul import constant_weights, derived
 
 B, T, D = 4, 60, 6

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from rlmem.memory.base import Memoroid
+from rlmem.memory.recurrence import Memoroid
 from rlmem.scan import linear_scan, monoid_scan, resettable
 
 

@@ -87,8 +87,7 @@ def test_first_periods_of_ffm_are_those_of_their_name():
 @pytest.mark.recorded("ffm_e", has="pub.s_form")
 def test_writing_the_clipped_decay_back_is_the_standalone_package(recording):
     record = recording
-    memory = ffm_e(record).double()
-    memory.clip = "parameter"
+    memory = ffm_e(record, clip="parameter").double()
     memory.load_symbols(record.group("w"))
     y, _ = memory(record.array("x"), record.array("state0"), record.arrays["start"])
     (y * record.array("r")).sum().backward()

@@ -28,8 +28,8 @@ from rlmem.algos.impala import Impala
 from rlmem.algos.off_policy import OffPolicy
 from rlmem.algos.ppo import PPO
 from rlmem.algos.pqn import PQN
-from rlmem.memory import torch_cell
-from rlmem.memory.packed import Packing
+from rlmem.memory import gru
+from rlmem.memory.base import Packing
 from rlmem.replay import Replay
 from rlmem.run.assemble import choose_device
 from rlmem.scan.matmul import constant_weights
@@ -111,7 +111,7 @@ class _Functions(TorchFunctionMode):
 @pytest.fixture(autouse=True)
 def stepped_as_on_a_device(monkeypatch):
     """Every slot is encoded, and cells step by their equations, not by a kernel's sequence of one step as on a CPU."""
-    monkeypatch.setattr(torch_cell, "native", SimpleNamespace(takes=lambda *tensors: False))
+    monkeypatch.setattr(gru, "native", SimpleNamespace(takes=lambda *tensors: False))
     monkeypatch.setattr(Trunk, "_repeats", lambda self, inputs: None)
 
 

@@ -10,8 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from rlmem.batching import unroll
 from rlmem.batching.unroll import Reader
-from rlmem.memory.base import Memory
-from rlmem.memory.projecting import Projecting
+from rlmem.memory.base import Memory, Projecting
 from rlmem.nets.encoder import InputEncoder
 from rlmem.nets.few_inputs import FewInputs
 from rlmem.nets.graphs import recorded

@@ -1,8 +1,6 @@
 """Memory models under one contract (`rlmem.memory.base.Memory`), usable as a library."""
 
 from rlmem.memory.agalite import AGaLiTe as AGaLiTe
-from rlmem.memory.base import LinearRecurrence as LinearRecurrence
-from rlmem.memory.base import Memoroid as Memoroid
 from rlmem.memory.base import Memory as Memory
 from rlmem.memory.base import RecurrentCell as RecurrentCell
 from rlmem.memory.brc import BRC as BRC
@@ -27,6 +25,8 @@ from rlmem.memory.mingru import MinGRU as MinGRU
 from rlmem.memory.minlstm import MinLSTM as MinLSTM
 from rlmem.memory.mlp import MLP as MLP
 from rlmem.memory.mlstm import MLSTM as MLSTM
+from rlmem.memory.recurrence import LinearRecurrence as LinearRecurrence
+from rlmem.memory.recurrence import Memoroid as Memoroid
 from rlmem.memory.rglru import RGLRU as RGLRU
 from rlmem.memory.rtu import RTU as RTU
 from rlmem.memory.rtu import NonlinearRTU as NonlinearRTU

@@ -1,4 +1,4 @@
-"""The memory contract, and the bases that write resets, time loops and packing once for every model."""
+"""The memory contract, and the base of cells, which writes resets, time loops and packing once for every cell."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -6,15 +6,16 @@ from functools import wraps
 from inspect import signature
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
-from rlmem.memory.packed import Packing, over_steps, permuted
-from rlmem.scan import Engine, chosen_engine, linear_scan, monoid_scan
+from rlmem.scan import Engine, chosen_engine
 from rlmem.scan.linear import check_flags
-from rlmem.types import State, where_start
+from rlmem.scan.packed import over_steps
+from rlmem.types import Spans, State, on_host, to_device, where_start
 
 
 class Memory(nn.Module, ABC):
@@ -30,6 +31,10 @@ class Memory(nn.Module, ABC):
 
     input_size: int
     output_size: int
+    state_shape: Any
+    """The state's shape without B, or a pytree of shapes."""
+    complex_state = False
+    """Whether the state is complex."""
     engine: Engine
     breaks: Mapping[str, str] = {}
     """Properties of `rlmem.conformance` that a published option breaks on purpose, with the reason. `rlmem check`
@@ -54,9 +59,18 @@ class Memory(nn.Module, ABC):
                 raise ValueError(f"state: expected {len(x)} rows, as x has, got a tensor {list(leaf.shape)}")
         return super().__call__(x, state, start)
 
-    @abstractmethod
     def initial_state(self, batch_size: int) -> State:
-        """The state of `batch_size` rows that have read nothing, on the device and in the type of the parameters."""
+        """The state of `batch_size` rows that have read nothing, on the device and in the type of the parameters.
+
+        By default, these are zeros of `state_shape`.
+        """
+        like = self._like_parameters()
+        dtype = like.dtype.to_complex() if self.complex_state else like.dtype
+        return tree_map(
+            lambda shape: torch.zeros(batch_size, *shape, dtype=dtype, device=like.device),
+            self.state_shape,
+            is_leaf=lambda shape: isinstance(shape, tuple) and not any(isinstance(n, tuple | dict) for n in shape),
+        )
 
     @abstractmethod
     def forward(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
@@ -139,106 +153,6 @@ def symbol_of(memory: nn.Module, name: str) -> str:
     return owner if kind == "weight" else name
 
 
-class Memoroid(Memory):
-    """Base of memories whose state is an element of a monoid (Morad et al. 2024, arXiv:2402.09900, definition 3).
-
-    The author writes `lift`, `combine`, `identity` and `read`; resets and time are done here, in O(log T) steps.
-    """
-
-    engine: Engine = "auto"
-
-    @abstractmethod
-    def lift(self, x: Tensor) -> State:
-        """The monoid's element for each input: x [..., D] to a pytree of [..., *shape]."""
-
-    @abstractmethod
-    def combine(self, earlier: State, later: State) -> State:
-        """The associative operation, elementwise over all leading dimensions."""
-
-    @abstractmethod
-    def identity(self) -> State:
-        """The element that changes nothing, as a pytree of [*shape]."""
-
-    @abstractmethod
-    def read(self, h: State, x: Tensor) -> Tensor:
-        """y [..., H] from the states and the inputs x [..., D]."""
-
-    def initial_state(self, batch_size: int) -> State:
-        like = self._like_parameters()
-
-        def rows(e: Tensor) -> Tensor:
-            dtype = torch.promote_types(like.dtype, e.dtype) if e.is_complex() else like.dtype
-            e = e.to(like.device, dtype if e.is_floating_point() or e.is_complex() else e.dtype)
-            return e.expand(batch_size, *e.shape)
-
-        return tree_map(rows, self.identity())
-
-    def forward(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
-        h = monoid_scan(self.combine, self.identity(), self.lift(x), state, start, self.engine)
-        return self.read(h, x), tree_map(lambda leaf: leaf[:, -1], h)
-
-    def step(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
-        h = self.combine(where_start(start, self.initial_state(len(x)), state), self.lift(x))
-        return self.read(h, x), h
-
-
-class ZeroState(Memory):
-    """Base of memories whose state begins as zeros.
-
-    state_shape: the state's shape without B, or a pytree of shapes
-    complex_state: whether the state is complex
-    """
-
-    state_shape: Any
-    complex_state = False
-
-    def initial_state(self, batch_size: int) -> State:
-        like = self._like_parameters()
-        dtype = like.dtype.to_complex() if self.complex_state else like.dtype
-        return tree_map(
-            lambda shape: torch.zeros(batch_size, *shape, dtype=dtype, device=like.device),
-            self.state_shape,
-            is_leaf=lambda shape: isinstance(shape, tuple) and not any(isinstance(n, tuple | dict) for n in shape),
-        )
-
-
-class LinearRecurrence(ZeroState):
-    """Base of memories whose state follows h_t = a_t * h_{t-1} + b_t elementwise: parallel over time.
-
-    The author sets `state_shape` and writes `project`, `gates` and `read`; resets and time are done here.
-    """
-
-    state_shape: tuple[int, ...]
-    engine: Engine = "auto"
-
-    def project(self, x: Tensor) -> Any:
-        """What `gates` and `read` share, computed once from x [B, T, D]. Default: x itself.
-
-        `step` calls all three for one slot, without the dimension T.
-        """
-        return x
-
-    @abstractmethod
-    def gates(self, p: Any) -> tuple[Tensor, Tensor]:
-        """a ([*state_shape], constant in time, or [B, T, *state_shape]) and b [B, T, *state_shape] from `project`."""
-
-    @abstractmethod
-    def read(self, h: Tensor, p: Any) -> Tensor:
-        """y [B, T, H] from the states h [B, T, *state_shape] and `project`."""
-
-    def forward(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        p = self.project(x)
-        a, b = self.gates(p)
-        h = linear_scan(a, b, state, start, self.engine)
-        return self.read(h, p), h[:, -1].clone()  # not a view, which would keep h
-
-    def step(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        p = self.project(x)
-        a, b = self.gates(p)
-        h = a * where_start(start, torch.zeros_like(state), state) + b
-        return self.read(h, p), h
-
-
 class RecurrentCell(Memory):
     """Base of memories that must be stepped: the author writes `cell`, and `sequence` where a fast kernel exists.
 
@@ -271,14 +185,59 @@ class RecurrentCell(Memory):
 
         x: [B, T, ...]
         """
-        B, T = start.shape
         packing = Packing(start)
         initial = self.initial_state(len(packing.row))
         state0 = where_start(packing.fresh, initial, tree_map(lambda s: s[packing.row], state))
-        places = packing.order, packing.inverse
-        packed = PackedSequence(permuted(x.flatten(0, 1), *places), packing.batch_sizes)
+        packed = PackedSequence(x.flatten(0, 1).index_select(0, packing.order), packing.batch_sizes)
         y, final = sequence(packed, state0, packing.last_slot)
-        return permuted(y, *reversed(places)).view(B, T, -1), tree_map(lambda s: s[packing.last], final)
+        y = y.index_select(0, packing.inverse).view(*start.shape, -1)
+        return y, tree_map(lambda s: s[packing.last], final)
+
+
+class Packing:
+    """How the `Spans` of rows with start flags [B, T] are packed, longest first: indices only, no data.
+
+    order: [B * T], the flat slot of each packed position
+    inverse: [B * T], the packed position of each flat slot
+    batch_sizes: [longest], how many spans have that many slots, on the CPU, as PackedSequence requires
+    row: [E], the row of each span
+    fresh: [E], whether the span begins with a start
+    last: [B], the span that holds the end of each row
+    last_slot: [E], the packed position of each span's last slot
+    """
+
+    def __init__(self, start: Tensor):
+        T, spans = start.shape[1], Spans.of(start)
+        by_length, rank = spans.longest_first()
+        order = np.argsort(spans.age * len(rank) + rank[spans.number])
+        inverse = np.empty_like(order)
+        inverse[order] = np.arange(len(order))
+        first = spans.first[by_length]
+        last_slot = inverse[first + spans.length[by_length] - 1]
+        places = (order, inverse, first // T, rank[spans.number[T - 1 :: T]], last_slot)
+        self.order, self.inverse, self.row, self.last, self.last_slot = (to_device(x, start.device) for x in places)
+        self.fresh = to_device(on_host(start).reshape(-1)[first], start.device)
+        self.batch_sizes = torch.from_numpy(np.bincount(spans.age))
+
+
+class Projecting(Memory):
+    """A memory that first projects each slot by itself, so that slots with equal inputs can share the projection.
+
+    `rlmem.agents.trunk` does so for classes that define `project_slots` themselves; one that inherits it may read
+    otherwise, and is given x.
+    """
+
+    @abstractmethod
+    def project_slots(self, x: Tensor) -> Tensor | None:
+        """The projection [n, P] of each slot of x [n, D] by itself; None: x is read without one."""
+
+    @abstractmethod
+    def read_projected(self, p: Tensor, which: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        """`forward` of rows whose slots have the projections p[which], which [B, T]."""
+
+    @abstractmethod
+    def step_projected(self, p: Tensor, which: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        """`step` of slots that have the projections p[which], which [B]. It need not record a gradient."""
 
 
 def redraw(module: nn.Module) -> None:

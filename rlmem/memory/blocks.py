@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.errors import UserError
-from rlmem.memory.base import LinearRecurrence
+from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine, chosen_engine, convolution, native
 from rlmem.scan.matmul import Linear, linear
 

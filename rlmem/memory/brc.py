@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from rlmem.memory.base import RecurrentCell, ZeroState
-from rlmem.memory.packed import SharedWeight, over_steps
+from rlmem.memory.base import RecurrentCell
 from rlmem.scan import cells, native
 from rlmem.scan.matmul import linear
+from rlmem.scan.packed import SharedWeight, over_steps
 from rlmem.types import PositiveInt, State
 
 
-class BRC(ZeroState, RecurrentCell):
+class BRC(RecurrentCell):
     """Bistable recurrent cell (Vecoven et al. 2020, arXiv:2006.05252): where a > 1, a unit has two states that it keeps
     for as long as its input does not force it out.
 

@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
-from rlmem.memory.base import RecurrentCell, ZeroState
-from rlmem.memory.packed import SharedWeight, over_steps
+from rlmem.memory.base import RecurrentCell
 from rlmem.scan import Linear
+from rlmem.scan.packed import SharedWeight, over_steps
 from rlmem.types import PositiveInt
 
 State = dict[str, Tensor]
@@ -22,7 +22,7 @@ TIE = 1e-5
 rounding must not decide which of them comes first."""
 
 
-class DNC(ZeroState, RecurrentCell):
+class DNC(RecurrentCell):
     """Differentiable Neural Computer (Graves et al. 2016, Nature 538:471-476, Methods), one LSTM layer as controller.
 
         h, s = LSTM([x; r_1 .. r_R], h, s),  xi = W_xi h                       z = [h; r_1 .. r_R]

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.memory.packed import SimpleSequence
-from rlmem.memory.torch_cell import Init, TorchCell
+from rlmem.memory.base import RecurrentCell
+from rlmem.memory.gru import Init, TorchCell
+from rlmem.scan.packed import SimpleSequence
 from rlmem.types import PositiveInt
 
 
@@ -14,27 +15,28 @@ class Elman(TorchCell):
 
         h' = tanh(W x + b + U h + c)
 
-    State: h [B, H]. cuDNN on CUDA, and on the CPU a loop of one product per step with a hand-written backward
-    (`rlmem.memory.packed`).
+    State: h [B, H].
 
     hidden_size: H, width of state and output
-    init: first weights, see `rlmem.memory.torch_cell.Init`
+    init: first weights, see `rlmem.memory.gru.Init`
     """
 
     def __init__(self, input_size: int, hidden_size: PositiveInt = 256, init: Init = "torch"):
-        super().__init__(input_size, nn.RNN(input_size, hidden_size), init)
+        super().__init__(nn.RNN(input_size, hidden_size), init)
 
     def cell(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         W, U, b, c = self.rnn.all_weights[0]
         h = torch.tanh(F.linear(x, W, b) + F.linear(state, U, c))
         return h, h
 
-    def takes(self, x: Tensor, state: Tensor) -> bool:
+    step = RecurrentCell.step
+
+    def runs(self, *tensors: Tensor) -> bool:
         return True
 
     def project_slots(self, x: Tensor) -> Tensor:
         W, _, b, c = self.rnn.all_weights[0]
         return F.linear(x, W, b + c)
 
-    def states_of(self, p: Tensor, state: Tensor, sizes: Tensor) -> Tensor:
+    def states(self, p: Tensor, state: Tensor, sizes: Tensor) -> Tensor:
         return SimpleSequence.apply(p, state, self.rnn.all_weights[0][1], sizes.tolist(), "tanh", None)

@@ -3,17 +3,17 @@
 from collections.abc import Callable
 from math import e, log, pi
 from sys import float_info
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.memory.base import LinearRecurrence
-from rlmem.memory.projecting import Projecting
-from rlmem.memory.published.ffm import Ablation, Version, closed_form, initial, replaced
+from rlmem.memory.base import Projecting
+from rlmem.memory.published.ffm import Ablation, Version, closed_unroll, initial, vary
+from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine, Linear
-from rlmem.scan.ffm import Fusing, ffm_step, ffm_unroll
+from rlmem.scan.ffm import ffm_step, ffm_unroll, fused_engine
 from rlmem.scan.matmul import derived
 from rlmem.types import PositiveInt
 
@@ -21,46 +21,8 @@ Init = Literal["published", "geometric"]
 
 BETA = 0.01
 """Fraction of the slowest trace that is left after `max_period` slots (appendix B)."""
-MAX_LENGTH = 1024
-LIMIT = log(float_info.max) / MAX_LENGTH - 0.01
-"""The published bound on |a|, which keeps exp(-a * MAX_LENGTH) within double precision; kept for comparability."""
-
-
-def decay(a: Tensor) -> Tensor:
-    """log |gamma| [m], below 0, from the parameter a [m]."""
-    return a.clamp(-LIMIT, -1e-8)
-
-
-def periods(init: Init, longest: int, count: int) -> Tensor:
-    """The first periods [count] of frequencies in slots, up to `longest`."""
-    if init == "published":
-        return torch.linspace(1, longest, count)
-    return torch.logspace(log(min(2, longest)), log(longest), count, base=e)
-
-
-def map_in(value: Tensor, gate_in: Tensor) -> Tensor:
-    """The gated input u [..., m]."""
-    return value * torch.sigmoid(gate_in)
-
-
-def as_real(S: Tensor) -> Tensor:
-    """[Re S, Im S] as pairs, [..., 2 m c]."""
-    return torch.view_as_real(S).flatten(-3)
-
-
-def map_out(z: Tensor, skip: Tensor, gate_out: Tensor) -> Tensor:
-    """y [..., H] from the mixed traces z = W_mix [Re S, Im S]."""
-    return torch.lerp(skip, F.layer_norm(z, z.shape[-1:]), torch.sigmoid(gate_out))
-
-
-class Pieces(NamedTuple):
-    """The parts of the model that published variants replace; by default those of the paper."""
-
-    decay: Callable[[Tensor], Tensor] = decay
-    map_in: Callable[[Tensor, Tensor], Tensor] = map_in
-    as_real: Callable[[Tensor], Tensor] = as_real
-    map_out: Callable[[Tensor, Tensor, Tensor], Tensor] = map_out
-
+LIMIT = log(float_info.max) / 1024 - 0.01
+"""The published bound on |a|, which keeps exp(-a * 1024) within double precision; kept for comparability."""
 
 Projected = tuple[Tensor, Tensor, Tensor, Tensor]
 """value [..., m], skip [..., H], gate_in [..., m] and gate_out [..., H]."""
@@ -75,7 +37,7 @@ class FFM(LinearRecurrence, Projecting):
 
     Every W has a bias; the layer norm has no parameters; W_value, W_skip, W_gate_in and W_gate_out are one layer.
     State: S [B, m, c] complex. |gamma| < 1 and the scan has no exponent above zero, so float32 is enough.
-    Published variants replace some of the `Pieces` (`rlmem.memory.published.ffm`).
+    `rlmem.memory.published.ffm` replaces some of the pieces below for `ablation`, `version` and `clip`.
 
     hidden_size: H, width of the output
     trace_size: m, number of traces
@@ -116,10 +78,6 @@ class FFM(LinearRecurrence, Projecting):
         if skip == "identity" and input_size != hidden_size:
             sizes = f"{hidden_size} and {input_size}"
             raise ValueError(f"skip=identity needs hidden_size = input size, got {sizes}; e.g. skip=linear")
-        self.pieces = Pieces(**replaced(ablation, version))
-        self.clip, self.form = clip, form
-        if form == "closed":
-            self.breaks = {"no_gradient_across_start": "form=closed subtracts sums, which leaves their rounding"}
         m, c = (trace_size * context_size, 1) if ablation == "hp" else (trace_size, context_size)
         self.state_shape = (m, c)
         self.sizes = [m, 0 if skip == "identity" else hidden_size, m, hidden_size]
@@ -131,6 +89,76 @@ class FFM(LinearRecurrence, Projecting):
         a, b = initial(a, b, ablation, version)
         self.a = nn.Parameter(a, requires_grad=ablation not in ("nd", "fd"))
         self.b = nn.Parameter(b, requires_grad=ablation not in ("nc", "fc"))
+        self.closed = form == "closed"
+        if self.closed:
+            self.breaks = {"no_gradient_across_start": "form=closed subtracts sums, which leaves their rounding"}
+        replaced = vary(self, ablation, version, clip)
+        self.is_fused = not (replaced & {"map_in", "map_out", "as_real"}) and skip == "linear" and not self.closed
+
+    @staticmethod
+    def decay(a: Tensor) -> Tensor:
+        """log |gamma| [m], below 0, from the parameter a [m]."""
+        return a.clamp(-LIMIT, -1e-8)
+
+    def log_gamma(self) -> tuple[Tensor, Tensor]:
+        """log|gamma| <= 0 and arg gamma, each broadcasting to [m, c]."""
+        return self.decay(self.a)[:, None], self.b.view(-1, self.state_shape[1])
+
+    def gamma(self) -> Tensor:
+        """[m, c] complex, |gamma| < 1."""
+        decay, turn = self.log_gamma()
+        return torch.polar(torch.exp(decay).expand(self.state_shape), turn.expand(self.state_shape))
+
+    @staticmethod
+    def map_in(value: Tensor, gate_in: Tensor) -> Tensor:
+        """The gated input u [..., m]."""
+        return value * torch.sigmoid(gate_in)
+
+    @staticmethod
+    def as_real(S: Tensor) -> Tensor:
+        """[Re S, Im S] as pairs, [..., 2 m c]."""
+        return torch.view_as_real(S).flatten(-3)
+
+    @staticmethod
+    def map_out(z: Tensor, skip: Tensor, gate_out: Tensor) -> Tensor:
+        """y [..., H] from the mixed traces z = W_mix [Re S, Im S]."""
+        return torch.lerp(skip, F.layer_norm(z, z.shape[-1:]), torch.sigmoid(gate_out))
+
+    def project(self, x: Tensor) -> Projected:
+        value, skip, gate_in, gate_out = self.project_in(x).split(self.sizes, -1)
+        return value, skip if self.sizes[1] else x, gate_in, gate_out
+
+    def gates(self, p: Projected) -> tuple[Tensor, Tensor]:
+        value, _, gate_in, _ = p
+        return self.gamma(), self.map_in(value, gate_in)[..., None]
+
+    def read(self, h: Tensor, p: Projected) -> Tensor:
+        _, skip, _, gate_out = p
+        return self.map_out(self.mix(self.as_real(h)), skip, gate_out)
+
+    def forward(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        if self.closed:
+            return closed_unroll(self, x, state, start)
+        p = self.project_slots(x)
+        return super().forward(x, state, start) if p is None else self.read_projected(p, None, state, start)
+
+    def step(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        p = None if torch.is_grad_enabled() else self.project_slots(x)
+        return super().step(x, state, start) if p is None else self.step_projected(p, None, state, start)
+
+    def project_slots(self, x: Tensor) -> Tensor | None:
+        """As in `Projecting`, where an operation computes all of the paper's model at once."""
+        return self.project_in(x) if self.is_fused and fused_engine(x, self.engine) else None
+
+    def read_projected(self, p: Tensor, which: Tensor | None, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        """As in `Projecting`; without `which`, every slot has a projection of its own, p [B, T, P]."""
+        weights = self.gamma(), self.mix.weight, self.mix.bias
+        return ffm_unroll(p, *weights, state, start, self.engine, which)
+
+    def step_projected(self, p: Tensor, which: Tensor | None, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        """As in `Projecting`; without `which`, p [B, P]."""
+        weights = derived("gamma", self.a, lambda a: self.gamma()), self.mix.weight, self.mix.bias
+        return ffm_step(p, *weights, state, start, self.engine, which)
 
     def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
         fused: dict[str, Tensor] = {}
@@ -141,75 +169,9 @@ class FFM(LinearRecurrence, Projecting):
         mix = {"W_mix": of(self.mix.weight), "b_mix": of(self.mix.bias)}
         return fused | mix | {"a": of(self.a), "b": of(self.b)}
 
-    def log_gamma(self) -> tuple[Tensor, Tensor]:
-        """log|gamma| <= 0 and arg gamma, each broadcasting to [m, c]."""
-        return self.pieces.decay(self.a)[:, None], self.b.view(-1, self.state_shape[1])
 
-    def gamma(self) -> Tensor:
-        """[m, c] complex, |gamma| < 1."""
-        decay, turn = self.log_gamma()
-        return torch.polar(torch.exp(decay).expand(self.state_shape), turn.expand(self.state_shape))
-
-    def project(self, x: Tensor) -> Projected:
-        value, skip, gate_in, gate_out = self.project_in(x).split(self.sizes, -1)
-        return value, skip if self.sizes[1] else x, gate_in, gate_out
-
-    def gates(self, p: Projected) -> tuple[Tensor, Tensor]:
-        value, _, gate_in, _ = p
-        return self.gamma(), self.pieces.map_in(value, gate_in)[..., None]
-
-    def read(self, h: Tensor, p: Projected) -> Tensor:
-        _, skip, _, gate_out = p
-        return self.pieces.map_out(self.mix(self.pieces.as_real(h)), skip, gate_out)
-
-    def forward(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        if x.shape[1] > 1 and (p := self.project_slots(x)) is not None:
-            return self.read_projected(p, None, state, start)
-        self._clip()
-        return self._closed(x, state, start) if self.form == "closed" else super().forward(x, state, start)
-
-    def project_slots(self, x: Tensor) -> Tensor | None:
-        return self.project_in(x) if self.form == "scan" and self._fusing(x) else None
-
-    def read_projected(self, p: Tensor, which: Tensor | None, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        """As in `Projecting`; without `which`, every slot has a projection of its own, p [B, T, P]."""
-        self._clip()
-        weights = self.gamma(), self.mix.weight, self.mix.bias
-        return ffm_unroll(p, *weights, state, start, self._engine_of(p), which)
-
-    def step(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        if torch.is_grad_enabled() or not self._fusing(x):
-            return super().step(x, state, start)
-        return self.step_projected(self.project_in(x), None, state, start)
-
-    def step_projected(self, p: Tensor, which: Tensor | None, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        """As in `Projecting`; without `which`, p [B, P]."""
-        weights = derived("gamma", self.a, lambda a: self.gamma()), self.mix.weight, self.mix.bias
-        return ffm_step(p, *weights, state, start, self._engine_of(p), which)
-
-    def _engine_of(self, p: Tensor) -> Fusing:
-        engine = self._fusing(p)
-        assert engine is not None, "only what a fused engine takes is projected"
-        return engine
-
-    def _clip(self) -> None:
-        if self.clip == "parameter":
-            self.a.data.clamp_(-LIMIT, -1e-8)
-
-    def _closed(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        outputs = []
-        for x_part, start_part in zip(x.split(MAX_LENGTH, 1), start.split(MAX_LENGTH, 1), strict=True):
-            p = self.project(x_part)
-            S = closed_form(*self.log_gamma(), self.gates(p)[1], state, start_part)
-            outputs.append(self.read(S, p))
-            state = S[:, -1]
-        return torch.cat(outputs, 1), state.clone()
-
-    def _fusing(self, x: Tensor) -> Fusing | None:
-        """The engine that has kernels for all of the model, if this is the paper's and the engine the one of x."""
-        supported = x.dtype in (torch.float32, torch.float64) and not torch.compiler.is_compiling()
-        supported = supported and not torch.is_autocast_enabled(x.device.type)
-        if not supported or self.pieces != Pieces() or self.sizes[1] == 0:
-            return None
-        engine = self.runs_on(x.device)
-        return engine if engine in ("native", "triton") else None
+def periods(init: Init, longest: int, count: int) -> Tensor:
+    """The first periods [count] of frequencies in slots, up to `longest`."""
+    if init == "published":
+        return torch.linspace(1, longest, count)
+    return torch.logspace(log(min(2, longest)), log(longest), count, base=e)

@@ -5,13 +5,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rlmem.memory.base import ZeroState
+from rlmem.memory.base import Memory
 from rlmem.memory.blocks import sum_normalised
 from rlmem.scan import Engine, Linear, delta_scan, outer_scan
 from rlmem.types import PositiveInt
 
 
-class FWP(ZeroState):
+class FWP(Memory):
     """Fast weight programmer with the delta rule (Schlag et al. 2021, arXiv:2102.11174), one head.
 
         S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}^T k_t)^T,   beta_t = sigmoid(w_beta u_t),   v_t = W_v u_t

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.memory.base import ZeroState
+from rlmem.memory.base import Memory
 from rlmem.memory.blocks import ShortConvolution
 from rlmem.memory.heads import inverse_softplus, join_heads, split_heads
 from rlmem.scan import Engine, Linear, delta_scan
@@ -20,7 +20,7 @@ MOST_DECAY, SHORTEST, LONGEST, LEAST_STEP = 16.0, 0.001, 0.1, 1e-4
 least the last (released code)."""
 
 
-class GatedDeltaNet(ZeroState):
+class GatedDeltaNet(Memory):
     """Gated DeltaNet (Yang et al. 2024, arXiv:2412.06464, eq. 10), in h heads; with more steps per slot, Gated
     DeltaProduct (Siems et al. 2025, arXiv:2502.10297).
 

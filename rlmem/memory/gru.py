@@ -1,12 +1,96 @@
-"""Gated Recurrent Unit."""
+"""Gated Recurrent Unit, and the base of the cells that have the weights of a torch module."""
+
+from abc import abstractmethod
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import embedding
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils._pytree import tree_leaves, tree_map
 
-from rlmem.memory.torch_cell import Init, TorchCell
+from rlmem.memory.base import Projecting, RecurrentCell
 from rlmem.scan import cells, native
 from rlmem.scan.matmul import linear
-from rlmem.types import PositiveInt
+from rlmem.types import PositiveInt, State, where_start
+
+Init = Literal["torch", "orthogonal", "orthogonal_gates"]
+"""First weights of recurrent cells, as frameworks and published code have them.
+
+torch: all weights and biases are uniform within 1 / sqrt(H) of zero (torch; POPGym, Morad et al. 2023)
+orthogonal: W and U, each with its gates one above the other, are orthogonal; biases are zero (POMDP-Baselines, Ni et
+    al. 2022, arXiv:2110.05038, and what was built on it: Morad et al. 2023, arXiv:2310.04128, figure 5; Le et al.
+    2024, arXiv:2410.10132; Lu et al. 2024, arXiv:2405.17358, discrete tasks)
+orthogonal_gates: the part of W and U of every gate is orthogonal; biases are zero (flax, with which Lu et al. 2024
+    trained in PyBullet)
+"""
+
+
+class TorchCell(RecurrentCell, Projecting):
+    """A cell with the weights W, U, b and c of a torch module: cuDNN on CUDA, elsewhere the operation `states`.
+
+    The output is h, which is the state or the first part of it. `cell` is the definition, and what runs where the
+    operation does not. Torch's own packed kernels on the CPU take time quadratic in the number of slots.
+    """
+
+    def __init__(self, rnn: nn.RNNBase, init: Init = "torch"):
+        super().__init__(rnn.input_size, rnn.hidden_size)
+        self.rnn, self.state_shape = rnn, (rnn.hidden_size,)
+        if init != "torch":
+            set_first_weights(rnn, init)
+
+    @abstractmethod
+    def project_slots(self, x: Tensor) -> Tensor | None:
+        """The input's part of the gates [n, P], with all biases that belong to it; None if `states` does not run."""
+
+    @abstractmethod
+    def states(self, p: Tensor, state: State, sizes: Tensor) -> State:
+        """The states after all S slots of packed episodes, from their first states [E, H].
+
+        p: [S, P], of `project_slots`; it is overwritten
+        sizes: [T], how many episodes take part in each step
+        """
+
+    def runs(self, *tensors: Tensor) -> bool:
+        """True if `states` can read the tensors and the weights."""
+        return native.takes(*tensors, *self.rnn.all_weights[0])
+
+    def times_W(self, x: Tensor, b: Tensor) -> Tensor:
+        """W x + b; by torch on CUDA, as cuDNN does in `sequence`."""
+        W = self.rnn.all_weights[0][0]
+        return nn.functional.linear(x, W, b) if x.is_cuda else linear(x, W, b)
+
+    def step(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        state = where_start(start, self.initial_state(x.shape[0]), state)
+        p = None if torch.is_grad_enabled() else self._projected(x, state)
+        return self.cell(x, state) if p is None else self._of_slot(p, state)
+
+    def step_projected(self, p: Tensor, which: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        return self._of_slot(embedding(which, p), where_start(start, self.initial_state(len(which)), state))
+
+    def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
+        if packed.data.is_cuda:
+            y, final = self.rnn(packed, tree_map(lambda s: s[None], state))
+            return y.data, tree_map(lambda s: s[0], final)
+        p = self._projected(packed.data, state)
+        return super().sequence(packed, state, last) if p is None else self._of_slots(p, packed, state, last)
+
+    def read_projected(self, p: Tensor, which: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        def sequence(packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
+            return self._of_slots(embedding(packed.data, p), packed, state, last)
+
+        return self.over_episodes(sequence, which, state, start)
+
+    def _projected(self, x: Tensor, state: State) -> Tensor | None:
+        return self.project_slots(x) if self.runs(x, *tree_leaves(state)) else None
+
+    def _of_slots(self, p: Tensor, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
+        states = self.states(p, state, packed.batch_sizes)
+        return tree_leaves(states)[0], tree_map(lambda s: s[last], states)
+
+    def _of_slot(self, p: Tensor, state: State) -> tuple[Tensor, State]:
+        states = self.states(p, state, torch.tensor([len(p)], device="cpu"))
+        return tree_leaves(states)[0], states
 
 
 class GRU(TorchCell):
@@ -16,30 +100,36 @@ class GRU(TorchCell):
         n = tanh(W_n x + b_n + r * (U_n h + c_n)),  h' = (1 - z) * n + z * h
 
     Differs from the paper as torch does: the reset gate acts after U_n. State: h [B, H].
-    cuDNN on CUDA, a kernel of the native engine on the CPU (`rlmem.scan.cells`).
 
     hidden_size: H, width of state and output
-    init: first weights, see `rlmem.memory.torch_cell.Init`
+    init: first weights, see `rlmem.memory.gru.Init`
     """
 
     def __init__(self, input_size: int, hidden_size: PositiveInt = 256, init: Init = "torch"):
-        super().__init__(input_size, nn.GRU(input_size, hidden_size), init)
+        super().__init__(nn.GRU(input_size, hidden_size), init)
 
     def cell(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        if (h := self.stepped(x, state)) is not None:
-            return h, h
-        W, U, b, c = self.rnn.all_weights[0]
-        Wx, Uh = self.projected(x, W, b), linear(state, U, c)
-        r, z, _ = (Wx + Uh).chunk(3, 1)
-        r, z = torch.sigmoid(r), torch.sigmoid(z)
+        _, U, b, c = self.rnn.all_weights[0]
+        Wx, Uh = self.times_W(x, b), linear(state, U, c)
+        r, z, _ = torch.sigmoid(Wx + Uh).chunk(3, 1)
         n = torch.tanh(Wx.chunk(3, 1)[2] + r * Uh.chunk(3, 1)[2])
         h = n + z * (state - n)
         return h, h
 
     def project_slots(self, x: Tensor) -> Tensor | None:
-        W, U, b, c = self.rnn.all_weights[0]
-        return self.projected(x, W, b) if native.takes(x, W, U, b, c) else None
+        return self.times_W(x, self.rnn.all_weights[0][2]) if self.runs(x) else None
 
-    def states_of(self, p: Tensor, state: Tensor, sizes: Tensor) -> Tensor:
+    def states(self, p: Tensor, state: Tensor, sizes: Tensor) -> Tensor:
         _, U, _, c = self.rnn.all_weights[0]
         return cells.gru(p, state, U, c, sizes)
+
+
+@torch.no_grad()
+def set_first_weights(rnn: nn.RNNBase, init: Init) -> None:
+    """Draw the weights of a cell again, as `Init` describes them."""
+    for matrices in rnn.all_weights:
+        for weight in matrices[:2]:
+            for gate in weight.split(rnn.hidden_size) if init == "orthogonal_gates" else [weight]:
+                nn.init.orthogonal_(gate)
+        for bias in matrices[2:]:
+            bias.zero_()

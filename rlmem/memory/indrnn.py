@@ -7,19 +7,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from rlmem.memory.base import RecurrentCell, ZeroState
-from rlmem.memory.packed import SimpleSequence
+from rlmem.memory.base import RecurrentCell
 from rlmem.scan import Linear
+from rlmem.scan.packed import SimpleSequence
 from rlmem.types import Layers, PositiveInt
 
 
-class IndRNN(ZeroState, RecurrentCell):
+class IndRNN(RecurrentCell):
     """Independently Recurrent Neural Network (Li et al. 2018, arXiv:1803.04831).
 
         h_l' = phi(W_l h_{l-1}' + bi_l + u_l * h_l + b_l),   h_{-1}' = x,   y = the last layer's h'
 
     A unit sees only its own past: u_l [H] is a vector, and time is an elementwise loop, layer after layer, with a
-    hand-written backward (`rlmem.memory.packed`). |u| <= 2^(1/max_length) is kept by clamping the weights in
+    hand-written backward (`rlmem.scan.packed`). |u| <= 2^(1/max_length) is kept by clamping the weights in
     place before they are used, so a weight at the bound still has its gradient. Two biases per layer, and
     u, b ~ U(0, 1), as published.
     State: h [B, L, H].

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.memory.base import ZeroState
+from rlmem.memory.base import Memory
 from rlmem.scan import Engine, Linear, linear_scan, normalised_scan
 from rlmem.types import PositiveInt
 
 
-class LinearAttention(ZeroState):
+class LinearAttention(Memory):
     """Linear attention as an RNN (Katharopoulos et al. 2020, arXiv:2006.16236, eq. 16-20), one head.
 
         S_t = S_{t-1} + phi(W_k x_t) (W_v x_t)^T,   z_t = z_{t-1} + phi(W_k x_t),   phi(u) = 1 + elu(u)

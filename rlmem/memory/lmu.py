@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
-from rlmem.memory.base import RecurrentCell, ZeroState
-from rlmem.memory.packed import SimpleSequence
+from rlmem.memory.base import RecurrentCell
+from rlmem.scan.packed import SimpleSequence
 from rlmem.types import PositiveFloat, PositiveInt
 
 State = dict[str, Tensor]
 
 
-class LMU(ZeroState, RecurrentCell):
+class LMU(RecurrentCell):
     """Legendre Memory Unit (Voelker et al. 2019, NeurIPS 32, eq. 4, 6 and 7).
 
         u = e_x x + e_h h + e_m m                  [1]

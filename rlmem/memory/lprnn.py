@@ -7,12 +7,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.errors import UserError
-from rlmem.memory.base import ZeroState
+from rlmem.memory.base import Memory
 from rlmem.scan import Engine, Linear, linear_scan
 from rlmem.types import PositiveFloat, PositiveInt, where_start
 
 
-class LPRNN(ZeroState):
+class LPRNN(Memory):
     """Low-pass RNN, "RNN with concrete" (Stepleton et al. 2018, arXiv:1805.04955, sec. 2 and appendix D).
 
         p_n = alpha_n source_n + (1 - alpha_n) p_n(t-1),   alpha_n = base^-n,   n = 1..K     [D]

@@ -5,8 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rlmem.memory.torch_cell import Init, TorchCell
-from rlmem.scan import cells, native
+from rlmem.memory.gru import Init, TorchCell
+from rlmem.scan import cells
 from rlmem.scan.matmul import linear
 from rlmem.types import PositiveInt
 
@@ -19,10 +19,10 @@ class LSTM(TorchCell):
         i, f, o = sigmoid(W x + U h + b) each,  g = tanh(W_g x + U_g h + b_g)
         c' = f * c + i * g,  h' = o * tanh(c')
 
-    State: (h, c), each [B, H]. cuDNN on CUDA, a kernel of the native engine on the CPU (`rlmem.scan.cells`).
+    State: (h, c), each [B, H].
 
     hidden_size: H, width of state and output
-    init: first weights, see `rlmem.memory.torch_cell.Init`; or "sonnet", the library of LP-RNN's paper (Stepleton et
+    init: first weights, see `rlmem.memory.gru.Init`; or "sonnet", the library of LP-RNN's paper (Stepleton et
         al. 2018, arXiv:1805.04955): normal with a spread of 1 / sqrt(D + H), cut at two spreads, and biases of zero
     forget_bias: what is added to the first bias of f, so that c is kept at first (Gers et al. 2000; 1 in Sonnet and
         TensorFlow); None: 1 with init="sonnet", else 0
@@ -35,7 +35,7 @@ class LSTM(TorchCell):
         init: Init | Literal["sonnet"] = "torch",
         forget_bias: float | None = None,
     ):
-        super().__init__(input_size, nn.LSTM(input_size, hidden_size), "torch" if init == "sonnet" else init)
+        super().__init__(nn.LSTM(input_size, hidden_size), "torch" if init == "sonnet" else init)
         self.state_shape = ((hidden_size,), (hidden_size,))
         W, U, b, b_hidden = self.rnn.all_weights[0]
         with torch.no_grad():
@@ -48,18 +48,16 @@ class LSTM(TorchCell):
             b.chunk(4)[1].add_(float(init == "sonnet") if forget_bias is None else forget_bias)
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        if (states := self.stepped(x, state)) is not None:
-            return states[0], states
         h, c = state
-        W, U, b, b_hidden = self.rnn.all_weights[0]
-        i, f, g, o = (linear(h, U, b_hidden) + self.projected(x, W, b)).chunk(4, 1)
+        _, U, b, b_hidden = self.rnn.all_weights[0]
+        i, f, g, o = (linear(h, U, b_hidden) + self.times_W(x, b)).chunk(4, 1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
         return h, (h, c)
 
     def project_slots(self, x: Tensor) -> Tensor | None:
-        W, U, b, b_hidden = self.rnn.all_weights[0]
-        return self.projected(x, W, b + b_hidden) if native.takes(x, W, U, b, b_hidden) else None
+        _, _, b, b_hidden = self.rnn.all_weights[0]
+        return self.times_W(x, b + b_hidden) if self.runs(x) else None
 
-    def states_of(self, p: Tensor, state: State, sizes: Tensor) -> State:
+    def states(self, p: Tensor, state: State, sizes: Tensor) -> State:
         return cells.lstm(p, *state, self.rnn.all_weights[0][1], sizes)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.errors import UserError
-from rlmem.memory.base import ZeroState
+from rlmem.memory.base import Memory
 from rlmem.memory.heads import inverse_softplus, join_heads, split_heads
 from rlmem.scan import Engine, Linear, outer_scan
 from rlmem.types import PositiveInt
@@ -17,7 +17,7 @@ DECAY, SHORTEST, LONGEST, LEAST_STEP = (1.0, 16.0), 0.001, 0.1, 1e-4
 at least the last (released code)."""
 
 
-class Mamba2(ZeroState):
+class Mamba2(Memory):
     """Mamba-2 (Dao and Gu 2024, arXiv:2405.21060, section 7), one group, without its short convolution.
 
         S_t = exp(-exp(A_log) dt_t) S_{t-1} + dt_t b_t u_t^T,   o_t = S_t^T c_t + D u_t, per head of width p

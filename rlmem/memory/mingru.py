@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlmem.memory.base import LinearRecurrence
+from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine, Linear
 from rlmem.types import PositiveInt
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rlmem.memory.base import LinearRecurrence
 from rlmem.memory.mingru import positive
+from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine, Linear
 from rlmem.types import PositiveInt
 

@@ -4,12 +4,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.memory.base import ZeroState
+from rlmem.memory.base import Memory
 from rlmem.scan import Engine, Linear, normalised_scan
 from rlmem.types import NonNegativeFloat, PositiveInt, where_start
 
 
-class MLSTM(ZeroState):
+class MLSTM(Memory):
     """Matrix LSTM, the parallel cell of xLSTM (Beck et al. 2024, arXiv:2405.04517, eq. 19-27), one head.
 
         C_t = f_t C_{t-1} + i_t k_t v_t^T,   n_t = f_t n_{t-1} + i_t k_t,   i_t = exp(w_i x_t),  f_t = sigmoid(w_f x_t)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.errors import UserError
-from rlmem.memory.base import ZeroState
+from rlmem.memory.base import Memory
 from rlmem.scan import Engine, Linear, linear_scan, native, rglru
 from rlmem.scan.rglru import STEEPEST
 from rlmem.types import PositiveInt, where_start
@@ -18,7 +18,7 @@ RADIUS = (0.9, 0.999)
 """Range of the decays sigmoid(-Lambda) at first, their squares uniform, as in the released code."""
 
 
-class RGLRU(ZeroState):
+class RGLRU(Memory):
     """Real-gated linear recurrent unit (De et al. 2024, Griffin, arXiv:2402.19427, section 2.4).
 
         r = sigmoid(W_a u + b_a),   i = sigmoid(W_x u + b_x),   log a = -8 r * softplus(Lambda)

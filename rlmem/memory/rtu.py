@@ -7,10 +7,11 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.errors import UserError
-from rlmem.memory.base import LinearRecurrence, RecurrentCell, ZeroState
-from rlmem.memory.packed import over_steps
+from rlmem.memory.base import RecurrentCell
+from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine
 from rlmem.scan.matmul import linear
+from rlmem.scan.packed import over_steps
 from rlmem.types import PositiveInt, State
 
 Pair = tuple[Tensor, Tensor]
@@ -72,7 +73,7 @@ class RTU(_Rotation, LinearRecurrence):
         return torch.relu(torch.cat([h.real, h.imag], -1))
 
 
-class NonlinearRTU(_Rotation, ZeroState, RecurrentCell):
+class NonlinearRTU(_Rotation, RecurrentCell):
     """Nonlinear recurrent trace unit (Elelimy et al. 2024, arXiv:2409.01449): `RTU` with an activation of both parts
     inside the recurrence, y_t = [Re c_t, Im c_t]. State: the two parts, [B, H / 2] each.
 

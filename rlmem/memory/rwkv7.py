@@ -9,10 +9,10 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.errors import UserError
-from rlmem.memory.base import RecurrentCell, ZeroState
-from rlmem.memory.packed import over_steps
+from rlmem.memory.base import RecurrentCell
 from rlmem.scan import Linear
 from rlmem.scan.cells import previous_states
+from rlmem.scan.packed import over_steps
 from rlmem.types import PositiveInt
 
 State = dict[str, Tensor]
@@ -22,7 +22,7 @@ SLOWEST = math.exp(-0.5)
 """Bound of minus the logarithm of a decay."""
 
 
-class RWKV7(ZeroState, RecurrentCell):
+class RWKV7(RecurrentCell):
     """Time mixing of RWKV-7 (Peng et al. 2025, arXiv:2503.14456, section 4), of the first layer, in heads of width n.
 
         x_q = x + (x' - x) * mu_q for q in r, w, k, v, a, g, with x' the input of the slot before

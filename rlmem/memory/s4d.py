@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.memory.base import LinearRecurrence
 from rlmem.memory.blocks import conjugate, log_uniform
+from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine, Linear
 from rlmem.scan.matmul import derived
 from rlmem.types import PositiveFloat, PositiveInt

@@ -7,13 +7,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.memory.base import LinearRecurrence, ZeroState
+from rlmem.memory.base import Memory
 from rlmem.memory.blocks import log_uniform, short_convolution
+from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine, Linear, selective_scan
 from rlmem.types import Ge, PositiveFloat, PositiveInt, State
 
 
-class S6(ZeroState):
+class S6(Memory):
     """Mamba's selective state-space model and its block (Gu and Dao 2023, arXiv:2312.00752, algorithm 2, section 3.4).
 
         v_t = W_x x_t                                                       [E]

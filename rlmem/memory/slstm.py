@@ -9,10 +9,10 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.errors import UserError
-from rlmem.memory.base import RecurrentCell, ZeroState
-from rlmem.memory.packed import over_steps
+from rlmem.memory.base import RecurrentCell
 from rlmem.scan import Linear, cells, native
 from rlmem.scan.matmul import derived, linear
+from rlmem.scan.packed import over_steps
 from rlmem.types import PositiveInt
 
 State = dict[str, Tensor]
@@ -21,7 +21,7 @@ FORGET_BIAS = (5.0, 12.0)
 """First b_f: the first unit of a head has the first number, the last unit that less the second (released code)."""
 
 
-class SLSTM(ZeroState, RecurrentCell):
+class SLSTM(RecurrentCell):
     """Scalar LSTM, the recurrent cell of xLSTM (Beck et al. 2024, arXiv:2405.04517, eq. 8-17), in heads.
 
         i = exp(a_i),  f, o = sigmoid(a_f), sigmoid(a_o),  z = tanh(a_z),   a_q = W_q x + R_q h + b_q each

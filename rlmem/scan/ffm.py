@@ -1,20 +1,26 @@
 """A whole unroll of Fast and Forgetful Memory on the native or triton engine, with one pass for each of its gates."""
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
 from rlmem.scan import native, triton_scan
-from rlmem.scan.linear import check_flags
+from rlmem.scan.linear import Engine, check_flags, chosen_engine
 from rlmem.scan.matmul import gradient_of_weight, linear, product
 from rlmem.scan.native import addressable
 
-Fusing = Literal["native", "triton"]
-"""The engines that have the kernels; the former for tensors on the CPU, the latter on CUDA."""
 _SCANS = {"native": native, "triton": triton_scan}
+"""The engines that have the kernels; the former for tensors on the CPU, the latter on CUDA."""
 SLOTS_OF_PART = 512
 """With fewer, a sum of its own does not pay."""
+
+
+def fused_engine(x: Tensor, engine: Engine) -> Engine | None:
+    """The engine whose kernels compute all of the model for inputs such as x; None: there is none."""
+    plain = torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type)
+    if plain or x.dtype not in (torch.float32, torch.float64):
+        return None
+    chosen = chosen_engine(engine, x.device)
+    return chosen if chosen in _SCANS else None
 
 
 def ffm_unroll(
@@ -24,7 +30,7 @@ def ffm_unroll(
     b_mix: Tensor,
     state: Tensor,
     start: Tensor,
-    engine: Fusing = "native",
+    engine: Engine = "native",
     which: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """y [B, T, H] and the final S [B, m, c], from the projections p [B, T, 2 m + 2 H] of the inputs.
@@ -42,7 +48,8 @@ def ffm_unroll(
     B, T = start.shape
     check_flags(start, B, T)
     _check_state(p, B, state, gamma)
-    return _Unroll.apply(p, gamma, W_mix, b_mix, state, start, engine, which)
+    chosen = chosen_engine(engine, p.device)
+    return _Unroll.apply(p, gamma, W_mix, b_mix, state, start, chosen, which)
 
 
 def ffm_step(
@@ -52,7 +59,7 @@ def ffm_step(
     b_mix: Tensor,
     state: Tensor,
     start: Tensor,
-    engine: Fusing = "native",
+    engine: Engine = "native",
     which: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`ffm_unroll` of one slot, p [B, 2 m + 2 H] and start [B], without a gradient: y [B, H] and S [B, m, c].
@@ -63,7 +70,7 @@ def ffm_step(
     check_flags(start[:, None], B, 1)
     _check_state(p, B, state, gamma)
     S, y = state.new_empty(state.shape), p.new_empty(B, H)
-    rows = _Rows(addressable(p), which, B, engine, m, H)
+    rows = _Rows(addressable(p), which, B, chosen_engine(engine, p.device), m, H)
     rows.run("ffm_step", *(addressable(v) for v in (gamma, state, start)), S, width=m * c, c=c)
     z = linear(torch.view_as_real(S).flatten(1), W_mix, b_mix)
     rows.run("ffm_out_forward", z, y, width=H)
@@ -79,7 +86,9 @@ def _check_state(p: Tensor, B: int, state: Tensor, gamma: Tensor) -> None:
 
 class _Unroll(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, p, gamma, W_mix, b_mix, state, start, engine: Fusing, which) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx, p, gamma, W_mix, b_mix, state, start, engine: Engine, which
+    ) -> tuple[Tensor, Tensor]:
         (B, T), (m, c), H = start.shape, gamma.shape, len(b_mix)
         rows = _Rows(addressable(p.flatten(0, -2)), which, B * T, engine, m, H)
         u, y = p.new_empty(B, T, m), p.new_empty(B, T, H)
@@ -101,7 +110,7 @@ class _Unroll(torch.autograd.Function):
         rows = _Rows(p, which, B * T, engine, m, H)
         grad_z, grads_p = torch.empty_like(z), rows.gradients()
         rows.run_back("ffm_out_backward", z, addressable(grad_y), grad_z, grads_p)
-        grad_h = torch.view_as_complex(product(grad_z, W_mix.t()).view(B, T, m * c, 2))
+        grad_h = torch.view_as_complex(product(grad_z, W_mix.t(), None).view(B, T, m * c, 2))
         grad_h[:, -1] += grad_last.reshape(B, m * c)
         needs_gamma = ctx.needs_input_grad[1]
         grad_gamma, grad_u, grad_first = _SCANS[engine].backward(decay, h, first, start, grad_h, m, needs_gamma, False)
@@ -109,7 +118,7 @@ class _Unroll(torch.autograd.Function):
         grad_gamma = None if grad_gamma is None else grad_gamma.view(m, c)
         grad_mix, grad_first = gradient_of_weight(grad_z, _pairs(h)), grad_first.view(B, m, c)
         grad_p = grads_p[0] if len(grads_p) == 1 else grads_p.sum(0)
-        return grad_p.view(ctx.shape), grad_gamma, grad_mix, grad_z.sum(0), grad_first, *[None] * 3
+        return grad_p.view(ctx.shape), grad_gamma, grad_mix, grad_z.sum(0), grad_first, *[None] * 4
 
 
 def _pairs(h: Tensor) -> Tensor:
@@ -125,7 +134,7 @@ class _Rows:
     count: of slots
     """
 
-    def __init__(self, p: Tensor, which: Tensor | None, count: int, engine: Fusing, m: int, H: int):
+    def __init__(self, p: Tensor, which: Tensor | None, count: int, engine: Engine, m: int, H: int):
         self.p, self.count, self.engine, self.m, self.H = p, count, engine, m, H
         self.which = None if which is None else addressable(which)
         rows = count if which is None else len(p)

@@ -5,9 +5,12 @@ from reference.markdown import Page, sections
 
 UP = "../../"
 MEMORY = [
-    f"rlmem.memory.base.{name}"
-    for name in ("Memory", "ZeroState", "LinearRecurrence", "Memoroid", "RecurrentCell")
-] + ["rlmem.memory.window.Window"]  # fmt: skip
+    "rlmem.memory.base.Memory",
+    "rlmem.memory.recurrence.LinearRecurrence",
+    "rlmem.memory.recurrence.Memoroid",
+    "rlmem.memory.base.RecurrentCell",
+    "rlmem.memory.window.Window",
+]
 ENVIRONMENTS = [
     "rlmem_envs.core.batched.BatchedEnv",
     "rlmem_envs.core.task.Task",

@@ -1,6 +1,7 @@
 """The published variants of Fast and Forgetful Memory: its ablations, the Memoroids' version and the closed form."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -9,14 +10,24 @@ from torch.nn import functional as F
 
 Ablation = Literal["none", "ni", "no", "nc", "fc", "nd", "fd", "hp"]
 Version = Literal["original", "memoroid"]
-Changes = dict[str, Callable[..., Any]]
+MAX_LENGTH = 1024
+"""Most slots of one cumulative sum."""
 
 
-def replaced(ablation: Ablation, version: Version) -> Changes:
-    """The `Pieces` of the paper's model that a variant computes differently."""
-    memoroid: Changes = {"decay": minus_absolute, "as_real": apart, "map_out": norm_after_gate}
-    ablated: dict[str, Changes] = {"ni": {"map_in": without_gate}, "no": {"map_out": sum_of_both}}
-    return (memoroid if version == "memoroid" else {}) | ablated.get(ablation, {})
+def vary(ffm: Any, ablation: Ablation, version: Version, clip: Literal["forward", "parameter"]) -> set[str]:
+    """Replace the pieces of an FFM that a variant computes differently, and return their names."""
+    replaced: dict[str, Callable[..., Tensor]] = {}
+    if version == "memoroid":
+        replaced |= {"decay": minus_absolute, "as_real": apart, "map_out": norm_after_gate}
+    if ablation == "ni":
+        replaced["map_in"] = without_gate
+    if ablation == "no":
+        replaced["map_out"] = sum_of_both
+    if clip == "parameter":
+        replaced["decay"] = partial(written_back, ffm.decay)
+    for name, piece in replaced.items():
+        setattr(ffm, name, piece)
+    return {*replaced}
 
 
 def initial(a: Tensor, b: Tensor, ablation: Ablation, version: Version) -> tuple[Tensor, Tensor]:
@@ -28,6 +39,12 @@ def initial(a: Tensor, b: Tensor, ablation: Ablation, version: Version) -> tuple
 
 def minus_absolute(a: Tensor) -> Tensor:
     return -a.abs()
+
+
+def written_back(decay: Callable[[Tensor], Tensor], a: Tensor) -> Tensor:
+    """The decay of the stand-alone package, which clips the parameter itself."""
+    a.data.copy_(decay(a.data))
+    return decay(a)
 
 
 def without_gate(value: Tensor, gate_in: Tensor) -> Tensor:
@@ -46,6 +63,17 @@ def norm_after_gate(z: Tensor, skip: Tensor, gate_out: Tensor) -> Tensor:
 
 def sum_of_both(z: Tensor, skip: Tensor, gate_out: Tensor) -> Tensor:
     return F.layer_norm(z, z.shape[-1:]) + skip
+
+
+def closed_unroll(ffm: Any, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    """`forward` of an FFM by `closed_form`, MAX_LENGTH slots at a time."""
+    outputs = []
+    for x_part, start_part in zip(x.split(MAX_LENGTH, 1), start.split(MAX_LENGTH, 1), strict=True):
+        p = ffm.project(x_part)
+        S = closed_form(*ffm.log_gamma(), ffm.gates(p)[1], state, start_part)
+        outputs.append(ffm.read(S, p))
+        state = S[:, -1]
+    return torch.cat(outputs, 1), state.clone()
 
 
 def closed_form(decay: Tensor, turn: Tensor, u: Tensor, state: Tensor, start: Tensor) -> Tensor:

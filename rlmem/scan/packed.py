@@ -1,4 +1,4 @@
-"""Recurrent cells over packed episodes: the packing, the loop over steps, and a fast loop with hand-written gradients.
+"""Recurrent cells over packed episodes: the loop over steps, and a fast loop with hand-written gradients.
 
 S slots of E episodes lie in the order of `torch.nn.utils.rnn.PackedSequence`; `sizes` has the number of episodes that
 take part in each step.
@@ -7,57 +7,12 @@ take part in each step.
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from rlmem.scan.cells import previous_states
-from rlmem.types import Spans, State, on_host, to_device
-
-
-class Packing:
-    """How the `Spans` of rows with start flags [B, T] are packed, longest first: indices only, no data.
-
-    order: [B * T], the flat slot of each packed position
-    inverse: [B * T], the packed position of each flat slot
-    batch_sizes: [longest], how many spans have that many slots, on the CPU, as PackedSequence requires
-    row: [E], the row of each span
-    fresh: [E], whether the span begins with a start
-    last: [B], the span that holds the end of each row
-    last_slot: [E], the packed position of each span's last slot
-    """
-
-    def __init__(self, start: Tensor):
-        T, spans = start.shape[1], Spans.of(start)
-        by_length, rank = spans.longest_first()
-        order = np.argsort(spans.age * len(rank) + rank[spans.number])
-        inverse = np.empty_like(order)
-        inverse[order] = np.arange(len(order))
-        first = spans.first[by_length]
-        last_slot = inverse[first + spans.length[by_length] - 1]
-        places = (order, inverse, first // T, rank[spans.number[T - 1 :: T]], last_slot)
-        self.order, self.inverse, self.row, self.last, self.last_slot = (to_device(x, start.device) for x in places)
-        self.fresh = to_device(on_host(start).reshape(-1)[first], start.device)
-        self.batch_sizes = torch.from_numpy(np.bincount(spans.age))
-
-
-def permuted(x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
-    """x[order] for a permutation and its inverse, both [S]; its gradient is g[inverse], with no addition."""
-    y: Tensor = _Permuted.apply(x, order, inverse)
-    return y
-
-
-class _Permuted(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
-        ctx.save_for_backward(order, inverse)
-        return x[order]
-
-    @staticmethod
-    def backward(ctx, grad: Tensor):
-        order, inverse = ctx.saved_tensors
-        return permuted(grad, inverse, order), None, None
+from rlmem.types import State
 
 
 def over_steps(
@@ -73,11 +28,6 @@ def over_steps(
         outputs.append(y)
     ended.append(state)
     return torch.cat(outputs), tree_map(lambda *parts: torch.cat(parts[::-1]), *ended)
-
-
-def by_step(sizes: list[int], *tensors: Tensor) -> list[tuple[Tensor, ...]]:
-    """For each step, its part of every tensor [S, ...]."""
-    return list(zip(*(x.split(sizes) for x in tensors), strict=True))
 
 
 class SharedWeight:
@@ -128,7 +78,7 @@ class SimpleSequence(torch.autograd.Function):
     @staticmethod
     def forward(ctx, wx: Tensor, h0: Tensor, U: Tensor, sizes: list[int], activation: str, width: int | None) -> Tensor:
         h_all, h = torch.empty_like(wx), h0
-        for now, wx_t in by_step(sizes, h_all, wx):
+        for now, wx_t in zip(h_all.split(sizes), wx.split(sizes), strict=True):
             before = h[: len(now)]
             h = torch.addmm(wx_t, before, U.t(), out=now) if U.dim() == 2 else torch.addcmul(wx_t, before, U, out=now)
             ACTIVATIONS[activation](h[:, :width])
@@ -143,7 +93,8 @@ class SimpleSequence(torch.autograd.Function):
         slope, squashed = torch.ones_like(h_all), h_all[:, : ctx.width]
         slope[:, : ctx.width] = squashed > 0 if ctx.activation == "relu" else 1 - squashed.square()
         grad_wx, grad_h = torch.empty_like(h_all), torch.zeros_like(h0)
-        for now, grad_t, slope_t in reversed(by_step(ctx.sizes, grad_wx, grad_h_all, slope)):
+        steps = zip(*(x.split(ctx.sizes) for x in (grad_wx, grad_h_all, slope)), strict=True)
+        for now, grad_t, slope_t in reversed(list(steps)):
             dh = grad_h[: len(now)]
             torch.mul(dh.add_(grad_t), slope_t, out=now)
             torch.mm(now, U, out=dh) if U.dim() == 2 else torch.mul(now, U, out=dh)
