@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rlmem.agents.actor_critic import ActorCritic, MemoryGradient
 from rlmem.agents.head_settings import HeadSettings
-from rlmem.agents.trunk import Trunk
+from rlmem.agents.trunk import Trunks
 from rlmem.algos.base import Algorithm, Plan, Storage
 from rlmem.algos.diagnostics import action_spread, actions_at_bounds, feature_rank
 from rlmem.algos.finite import Finite
@@ -188,9 +188,9 @@ class OnPolicy(FromRollouts):
     action_spaces = (spaces.Discrete, spaces.MultiDiscrete, spaces.Box)
     masks = True
 
-    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> ActorCritic:
+    def make_agent(self, trunks: Trunks, action_space: Space) -> ActorCritic:
         std, whose = self.state_dependent_std, self.memory_gradient
-        return ActorCritic(make_trunk, action_space, self.head_layers, std, self.separate, whose, self.values)
+        return ActorCritic(trunks, action_space, self.head_layers, std, whose, self.values)
 
     @property
     def values(self) -> int:
