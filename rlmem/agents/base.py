@@ -61,6 +61,7 @@ class Network(nn.Module):
     reads_slots: ClassVar[bool] = True
     """Whether its trunks read slots as environments give them, one by one, which analyses and exports rely on."""
     computes_in: Precision = "float32"
+    graphs: Graphs | None = None
 
     @property
     def reads_reward(self) -> bool:
@@ -73,8 +74,9 @@ class Network(nn.Module):
 
     def record_by(self, graphs: Graphs) -> None:
         """Record the methods that are marked as `recorded` in CUDA graphs, here and in later copies."""
+        self.graphs = graphs
         for module in self.modules():
-            module.graphs = graphs  # type: ignore[assignment]
+            graphs.record(module)
 
     def compute_in(self, precision: Precision) -> None:
         """Take products in this precision, here and in later copies (docs/design.md, "Precision")."""

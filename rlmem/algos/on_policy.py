@@ -21,7 +21,6 @@ from rlmem.loops.base import Loop
 from rlmem.loops.on_policy import OnPolicyLoop
 from rlmem.loops.parts import LoopParts, OnNan
 from rlmem.losses.reduce import masked_mean, masked_total
-from rlmem.nets.graphs import Graphs
 from rlmem.parallel import alone, largest, least, place, sum_gradients, summed, totals
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, on_host
 
@@ -55,8 +54,8 @@ class FromRollouts(HeadSettings, Algorithm):
         self.agent, self.generator, self.finite = agent, generator, Finite(on_nan)
         self.weights: list[nn.Parameter] = list(agent.parameters())
         self.optim = self.make_optimiser(self.weights)
-        # Methods that are `recorded` read it. In several processes, a gradient holds means over the rows of all.
-        self.graphs: Graphs | None = getattr(agent, "graphs", None) if alone() else None
+        if agent.graphs is not None and alone():  # in several processes, a gradient holds means over the rows of all
+            agent.graphs.record(self)
 
     def make_loop(self, parts: LoopParts) -> Loop:
         generator = parts.streams.torch(parts.own_stream("rows"))

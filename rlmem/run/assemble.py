@@ -18,7 +18,7 @@ from rlmem.config.schema import Settings
 from rlmem.errors import NotHere, UserError, one_line
 from rlmem.loops.base import one_thread
 from rlmem.memory.base import Memory
-from rlmem.nets.capture import Capture
+from rlmem.nets.graphs import Capture
 from rlmem.parallel import launched
 from rlmem.record.checkpoint import State
 from rlmem.run.build import MANY_ENVS, build_group, build_memory, make_evaluation_env, make_source, require_same_spaces

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.scan import bf16, native, products, tf32
-from rlmem.types import Recording
+from rlmem.types import watchers
 
 FEW = 16
 """Rows up to which packing a matrix for a single product costs more than it saves."""
@@ -74,7 +74,7 @@ def rows_alike() -> Iterator[None]:
 def derives_once() -> bool:
     """Whether what is `derived` here is kept: where weights are constant and no gradient is recorded."""
     # Compiled code and a graph run again, when weights have changed, and read this value.
-    runs_again = torch.compiler.is_compiling() or Recording.current is not None
+    runs_again = torch.compiler.is_compiling() or bool(watchers)
     return _thread.derived is not None and not runs_again and not torch.is_grad_enabled()
 
 
