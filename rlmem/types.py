@@ -1,215 +1,22 @@
-"""The data that moves through rlmem: annotated scalars, memory states and batches of B rows and T slots."""
+"""The data that moves through rlmem: batches of B rows and T slots, memory states, and annotated scalars."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
-from torch.utils._pytree import tree_map, tree_map_only
-
-PositiveInt = Annotated[int, Gt(0)]
-NonNegativeInt = Annotated[int, Ge(0)]
-Layers = Annotated[int, Gt(0), Le(1000)]
-DoublingLayers = Annotated[int, Gt(0), Le(16)]  # each reaches twice as far back as the one before
-PositiveFloat = Annotated[float, Gt(0)]
-NonNegativeFloat = Annotated[float, Ge(0)]
-UnitFloat = Annotated[float, Ge(0), Le(1)]
-ShareBelowOne = Annotated[float, Ge(0), Lt(1)]
-PositiveUnitFloat = Annotated[float, Gt(0), Le(1)]
+from torch.utils._pytree import register_pytree_node, tree_map, tree_map_only
 
 Obs = Any
 """Observations: a tensor; or a dictionary of tensors, the leaves by their paths, where they have several parts."""
 
 State = Any
 """A pytree of tensors with leading dimension B; a memory without state uses the empty tuple."""
-
-
-def where_start(start: Tensor, initial: State, state: State) -> State:
-    """`initial` in the rows whose `start` [B] is true, `state` elsewhere. The one reset of rlmem.
-
-    A selection, not a product: an inf or NaN in `state` does not survive it, and no gradient passes it.
-    """
-    return tree_map(lambda fresh, old: torch.where(broadcastable(start, old), fresh, old), initial, state)
-
-
-def broadcastable(flag: Tensor, x: Tensor) -> Tensor:
-    """A view of `flag` with trailing dimensions of size 1, so that it broadcasts against `x`."""
-    return flag.view(*flag.shape, *[1] * (x.dim() - flag.dim()))
-
-
-class CannotRecord(RuntimeError):
-    """A graph of what was called would replay numbers that belong to another call."""
-
-
-class Recording:
-    """Stands by while a method is recorded as a CUDA graph, which replays the work of the device alone.
-
-    What the host computes, such as the order in which episodes are packed, is computed once, from flags whose values
-    the host knows. So the method runs twice before it is replayed: once to be `watched`, when the arrays are kept that
-    it brings to the device, and once to be `captured`, when it is given the same ones. A graph then holds for all
-    inputs with the same flags.
-
-    There is one at a time in a process, `current`, and not one in every thread: autograd computes gradients in threads
-    of its own. So nothing else may read on the host or bring arrays to the device meanwhile.
-
-    arrays: what was brought to the device, as it was on the host and as it is there
-    reads_flags: whether the values of flags were asked for on the host
-    """
-
-    current: ClassVar[Recording | None] = None
-
-    def __init__(self) -> None:
-        self.arrays: list[tuple[np.ndarray, Tensor]] = []
-        self.reads_flags = False
-        self._given: Iterator[tuple[np.ndarray, Tensor]] | None = None
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Within, the method runs as ever."""
-        self.arrays, self._given = [], None
-        with self._standing_by():
-            yield
-
-    @contextmanager
-    def captured(self) -> Iterator[None]:
-        """Within, the method is recorded."""
-        self._given = iter(self.arrays)
-        with self._standing_by():
-            yield
-
-    @contextmanager
-    def _standing_by(self) -> Iterator[None]:
-        Recording.current = self
-        try:
-            yield
-        finally:
-            Recording.current = None
-
-    def bring(self, values: np.ndarray, move: Callable[[], Tensor]) -> Tensor:
-        """`move()`, the values on the device; of a method that is captured, what it brought before."""
-        if self._given is None:
-            self.arrays.append((values.copy(), move()))
-            return self.arrays[-1][1]
-        before, there = next(self._given, (None, None))
-        if before is None or there is None or not np.array_equal(before, values):
-            raise CannotRecord("it brings other arrays to the device in every call")
-        return there
-
-    def ask(self, is_known: bool) -> None:
-        """The values of flags are asked for on the host, where they are known or must be waited for."""
-        self.reads_flags = True
-        if not is_known:
-            raise CannotRecord("it waits for the device")
-
-
-STAGED = 2**16
-"""Up to so many bytes CUDA copies from ordinary memory without waiting."""
-PINNED = 2**28
-"""Above so many bytes, pinning costs too much memory; such a copy waits."""
-
-
-def to_device(values: np.ndarray, device: torch.device) -> Tensor:
-    """A tensor on a device, without waiting for it. On the CPU it shares its memory with `values`."""
-    if (recording := Recording.current) is not None:
-        return recording.bring(values, lambda: _moved(values, device))
-    return _moved(values, device)
-
-
-def _moved(values: np.ndarray, device: torch.device) -> Tensor:
-    tensor = torch.from_numpy(values)
-    if device.type == "cuda" and STAGED < values.nbytes <= PINNED:
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)
-
-
-def with_host(values: np.ndarray, device: torch.device) -> Tensor:
-    """A tensor on a device, whose values `on_host` knows without waiting for it."""
-    return known(to_device(values, device), values)
-
-
-def known(flags: Tensor, values: np.ndarray) -> Tensor:
-    """`flags` themselves, which are known to have these values as long as they are not changed in place."""
-    flags.host = flags._version, values  # type: ignore[attr-defined]
-    return flags
-
-
-def on_host(flags: Tensor) -> np.ndarray:
-    """The values of flags, to compute indices from: without waiting for the device if they are `known`."""
-    values = known_values(flags)
-    if (recording := Recording.current) is not None:
-        recording.ask(values is not None)
-    return flags.cpu().numpy() if values is None else values
-
-
-def known_values(flags: Tensor) -> np.ndarray | None:
-    """The values of flags that are `known`; None if they are not."""
-    version, values = getattr(flags, "host", (None, None))
-    return values if version == flags._version else None
-
-
-def flagged(flags: Tensor) -> Tensor:
-    """The slots b * T + t whose flags [B, T] are true, [n], ascending; on the flags' device."""
-    return to_device(np.flatnonzero(on_host(flags)), flags.device)
-
-
-class Spans(NamedTuple):
-    """Rows [B, T] cut at every start into E spans, each within one episode. Slots are numbered b * T + t."""
-
-    first: np.ndarray
-    """[E], the first slot of each span, ascending."""
-    length: np.ndarray
-    """[E], slots of each span."""
-    number: np.ndarray
-    """[B * T], the number of the span that each slot is in."""
-    age: np.ndarray
-    """[B * T], slots between each slot and the first of its span."""
-
-    @classmethod
-    def of(cls, start: Tensor) -> Spans:
-        """The spans of rows with start flags [B, T]."""
-        begins = on_host(start).copy()
-        begins[:, 0] = True
-        first = np.flatnonzero(begins)
-        number = np.cumsum(begins) - 1
-        return cls(first, np.diff(first, append=begins.size), number, np.arange(begins.size) - first[number])
-
-    def longest_first(self) -> tuple[np.ndarray, np.ndarray]:
-        """The spans from longest to shortest [E], and the place of each span in that order [E]."""
-        by_length = np.argsort(-self.length, kind="stable")
-        return by_length, np.argsort(by_length)
-
-
-class Inputs(NamedTuple):
-    """What an agent reads of one slot [N, ...] or of rows of slots [B, T, ...]; the fields are those of `Batch`."""
-
-    obs: Obs
-    prev_action: Tensor
-    prev_reward: Tensor
-    start: Tensor
-
-    def map(self, function: Callable[[Tensor], Tensor]) -> Inputs:
-        """Apply `function` to every tensor."""
-        obs = each_leaf(function, self.obs)
-        return Inputs(obs, function(self.prev_action), function(self.prev_reward), function(self.start))
-
-
-def each_leaf(function: Callable[[Any], Any], obs: Any) -> Any:
-    """`function` of an observation, or of each of its leaves."""
-    return {name: function(leaf) for name, leaf in obs.items()} if isinstance(obs, dict) else function(obs)
-
-
-def action_mask(obs: Obs) -> Tensor | None:
-    """Which actions are allowed [..., A], the leaf `action_mask`; None: all, or the observation does not say.
-
-    The mask belongs to the slot that it is seen in, as all of an observation does. It may be empty where nothing acts.
-    """
-    return obs.get("action_mask") if isinstance(obs, dict) else None
 
 
 @dataclass
@@ -286,3 +93,146 @@ class Batch:
         known(batch.start, on_host(self.start)[here])
         known(batch.mask, on_host(self.mask)[here])
         return batch
+
+
+register_pytree_node(
+    Batch, lambda batch: ([getattr(batch, f.name) for f in fields(batch)], None), lambda values, _: Batch(*values)
+)
+
+
+class Inputs(NamedTuple):
+    """What an agent reads of one slot [N, ...] or of rows of slots [B, T, ...]; the fields are those of `Batch`."""
+
+    obs: Obs
+    prev_action: Tensor
+    prev_reward: Tensor
+    start: Tensor
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Inputs:
+        """Apply `function` to every tensor."""
+        obs = each_leaf(function, self.obs)
+        return Inputs(obs, function(self.prev_action), function(self.prev_reward), function(self.start))
+
+
+def each_leaf(function: Callable[[Any], Any], obs: Any) -> Any:
+    """`function` of an observation, or of each of its leaves."""
+    return {name: function(leaf) for name, leaf in obs.items()} if isinstance(obs, dict) else function(obs)
+
+
+def action_mask(obs: Obs) -> Tensor | None:
+    """Which actions are allowed [..., A], the leaf `action_mask`; None: all, or the observation does not say.
+
+    The mask belongs to the slot that it is seen in, as all of an observation does. It may be empty where nothing acts.
+    """
+    return obs.get("action_mask") if isinstance(obs, dict) else None
+
+
+def where_start(start: Tensor, initial: State, state: State) -> State:
+    """`initial` in the rows whose `start` [B] is true, `state` elsewhere. The one reset of rlmem.
+
+    A selection, not a product: an inf or NaN in `state` does not survive it, and no gradient passes it.
+    """
+    return tree_map(lambda fresh, old: torch.where(broadcastable(start, old), fresh, old), initial, state)
+
+
+def broadcastable(flag: Tensor, x: Tensor) -> Tensor:
+    """A view of `flag` with trailing dimensions of size 1, so that it broadcasts against `x`."""
+    return flag.view(*flag.shape, *[1] * (x.dim() - flag.dim()))
+
+
+STAGED = 2**16
+"""Up to so many bytes CUDA copies from ordinary memory without waiting."""
+PINNED = 2**28
+"""Above so many bytes, pinning costs too much memory; such a copy waits."""
+
+
+class Watcher(Protocol):
+    """Follows what a method computes on the host, while the method is recorded; see `rlmem.nets.graphs`."""
+
+    def bring(self, values: np.ndarray, move: Callable[[], Tensor]) -> Tensor: ...  # instead of `move()`
+    def ask(self, is_known: bool) -> None: ...  # before flags are read, which are `known` or waited for
+
+
+watchers: list[Watcher] = []
+"""At most one in a process, not in every thread: autograd computes gradients in threads of its own. So nothing else may
+read flags on the host or bring arrays to the device meanwhile."""
+
+
+def to_device(values: np.ndarray, device: torch.device) -> Tensor:
+    """A tensor on a device, without waiting for it. On the CPU it shares its memory with `values`."""
+
+    def move() -> Tensor:
+        tensor = torch.from_numpy(values)
+        if device.type == "cuda" and STAGED < values.nbytes <= PINNED:
+            tensor = tensor.pin_memory()
+        return tensor.to(device, non_blocking=True)
+
+    return watchers[0].bring(values, move) if watchers else move()
+
+
+def with_host(values: np.ndarray, device: torch.device) -> Tensor:
+    """A tensor on a device, whose values `on_host` knows without waiting for it."""
+    return known(to_device(values, device), values)
+
+
+def known(flags: Tensor, values: np.ndarray) -> Tensor:
+    """`flags` themselves, which are known to have these values as long as they are not changed in place."""
+    flags.host = flags._version, values  # type: ignore[attr-defined]
+    return flags
+
+
+def on_host(flags: Tensor) -> np.ndarray:
+    """The values of flags, to compute indices from: without waiting for the device if they are `known`."""
+    values = known_values(flags)
+    if watchers:
+        watchers[0].ask(values is not None)
+    return flags.cpu().numpy() if values is None else values
+
+
+def known_values(flags: Tensor) -> np.ndarray | None:
+    """The values of flags that are `known`; None if they are not."""
+    version, values = getattr(flags, "host", (None, None))
+    return values if version == flags._version else None
+
+
+def flagged(flags: Tensor) -> Tensor:
+    """The slots b * T + t whose flags [B, T] are true, [n], ascending; on the flags' device."""
+    return to_device(np.flatnonzero(on_host(flags)), flags.device)
+
+
+class Spans(NamedTuple):
+    """Rows [B, T] cut at every start into E spans, each within one episode. Slots are numbered b * T + t."""
+
+    first: np.ndarray
+    """[E], the first slot of each span, ascending."""
+    length: np.ndarray
+    """[E], slots of each span."""
+    number: np.ndarray
+    """[B * T], the number of the span that each slot is in."""
+    age: np.ndarray
+    """[B * T], slots between each slot and the first of its span."""
+
+    @classmethod
+    def of(cls, start: Tensor) -> Spans:
+        """The spans of rows with start flags [B, T]."""
+        begins = on_host(start).copy()
+        begins[:, 0] = True
+        first = np.flatnonzero(begins)
+        number = np.cumsum(begins) - 1
+        return cls(first, np.diff(first, append=begins.size), number, np.arange(begins.size) - first[number])
+
+    def longest_first(self) -> tuple[np.ndarray, np.ndarray]:
+        """The spans from longest to shortest [E], and the place of each span in that order [E]."""
+        by_length = np.argsort(-self.length, kind="stable")
+        return by_length, np.argsort(by_length)
+
+
+PositiveInt = Annotated[int, Gt(0)]
+NonNegativeInt = Annotated[int, Ge(0)]
+Layers = Annotated[int, Gt(0), Le(1000)]
+DoublingLayers = Annotated[int, Gt(0), Le(16)]  # each reaches twice as far back as the one before
+PositiveFloat = Annotated[float, Gt(0)]
+NonNegativeFloat = Annotated[float, Ge(0)]
+UnitFloat = Annotated[float, Ge(0), Le(1)]
+ShareBelowOne = Annotated[float, Ge(0), Lt(1)]
+PositiveUnitFloat = Annotated[float, Gt(0), Le(1)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from gymnasium import spaces
-from helpers import make_memory
+from helpers import make_memory, make_trunks
 from replayed import OBS, disturb
 from torch.nn import functional as F
 
@@ -130,7 +130,7 @@ def make_agent(algo, space, leaf=None):
         return Trunk(encoder, make_memory("elman", encoder.output_size, hidden_size=HIDDEN), leaf)
 
     torch.manual_seed(0)
-    agent = algo.make_agent(make_trunk, space).double()
+    agent = algo.make_agent(make_trunks(make_trunk, algo.separate), space).double()
     disturb(agent, 1, 0.4)
     return agent
 

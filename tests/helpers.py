@@ -14,6 +14,7 @@ import torch
 import yaml
 from torch.utils._pytree import tree_leaves
 
+from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
 from rlmem.config.targets import annotation, build, locate, parameters
@@ -146,6 +147,11 @@ def make_memory(name: str, input_size: int, dtype: torch.dtype = torch.float32, 
     node = memory_node(name)
     torch.manual_seed(0)
     return build(node | {"hidden_size": 16} | sizes, input_size=input_size).to(dtype)
+
+
+def make_trunks(make_trunk: Callable[[], Trunk], separate: bool) -> Trunks:
+    """The trunks of actor and critic, one each if `separate`."""
+    return Trunks(make_trunk(), make_trunk() if separate else None)
 
 
 @cache

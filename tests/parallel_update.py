@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from helpers import make_memory
+from helpers import make_memory, make_trunks
 from rlmem_envs import popgym
 
 from rlmem.acting.collector import Collector
@@ -56,7 +56,7 @@ def prepared(case: str):
             encoder = Encoder(*spaces, prev_reward=True, normalise_obs=normalised)
             return Trunk(encoder, make_memory("ffm", encoder.output_size))
 
-        agent = algo.make_agent(make_trunk, env.single_action_space).double()
+        agent = algo.make_agent(make_trunks(make_trunk, algo.separate), env.single_action_space).double()
     algo.setup(agent, streams.torch("rows"))
     collector = Collector(env, agent, streams.int("env"), streams.torch("act"), CPU)
     rollout = collector.collect(30, 10**9, state_slots=batching.state_slots(replay=False))[0]

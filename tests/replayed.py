@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
-from helpers import make_memory
+from helpers import make_memory, make_trunks
 
 from rlmem.acting.collector import Collector
 from rlmem.agents.base import Exploration
@@ -90,7 +90,7 @@ def make_algo(name: str, memory: str = "gru", dtype=torch.float32, shortcut_size
         return Trunk(encoder, make_memory(memory, encoder.output_size, hidden_size=8))
 
     torch.manual_seed(0)
-    agent = algo.make_agent(make_trunk, space).to(dtype)
+    agent = algo.make_agent(make_trunks(make_trunk, algo.separate), space).to(dtype)
     disturb(agent, 1)
     algo.setup(agent, generator(2))
     disturb(algo.target, 3)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import SyncVectorEnv
-from helpers import make_memory
+from helpers import make_memory, make_trunks
 from scripted import Scripted
 
 from rlmem.acting.collector import Collector
@@ -76,7 +76,7 @@ class Case:
             return Trunk(encoder, make_memory("gru", encoder.output_size, torch.float64, hidden_size=8))
 
         self.algo = algo or Impala(gamma=GAMMA)
-        self.agent = self.algo.make_agent(make_trunk, env.single_action_space)
+        self.agent = self.algo.make_agent(make_trunks(make_trunk, self.algo.separate), env.single_action_space)
         for weight in self.agent.parameters():  # values of different observations differ much
             weight.data = torch.randn_like(weight) / weight.shape[-1] ** 0.5
         collector = Collector(env, self.agent, 0, torch.Generator().manual_seed(0), torch.device("cpu"))

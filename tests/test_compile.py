@@ -1,6 +1,7 @@
 """`compile=graphs`: the numbers of a run without, within rounding, and a line about what cannot be recorded."""
 
 import gc
+import weakref
 from contextlib import nullcontext
 from copy import deepcopy
 from pathlib import Path
@@ -136,12 +137,13 @@ def nets(capture):
     plain, said = Net(4, 3).to(DEVICE), list[str]()
     ours = deepcopy(plain)
     ours.graphs = Graphs(said.append)
+    ours.graphs.record(ours)
     return plain, ours, said
 
 
 def kinds(net, method) -> int:
     """The graphs of a method."""
-    return len(net.graphs.methods[net][getattr(Net, method).__wrapped__].graphs)
+    return len(getattr(net, method).graphs)
 
 
 @pytest.mark.gpu
@@ -294,7 +296,7 @@ def test_every_memory_can_be_recorded(name, capture):
     """Values and gradients of a graph are those of a memory without, also after its weights have changed."""
     plain, said = Reader(make_memory(name, 8).to(DEVICE)), list[str]()
     ours = deepcopy(plain)
-    ours.graphs = Graphs(said.append)
+    Graphs(said.append).record(ours)
     flags = np.zeros((3, 9), bool)
     flags[:, 0] = flags[1, 4] = True
     close = {"rtol": 1e-4, "atol": 1e-5}
@@ -320,6 +322,7 @@ def test_every_memory_can_be_recorded(name, capture):
 def test_what_is_known_of_a_module_ends_with_it_and_types_are_told_apart():
     ours = Net(4, 3)
     ours.graphs = Graphs(print)
+    ours.graphs.record(ours)
     ours.graphs.capture = lambda run: (run(), int)  # as CUDA does, it keeps nothing of the module
     ours.graphs.capture.without_waiting = nullcontext
     with torch.no_grad():
@@ -328,10 +331,10 @@ def test_what_is_known_of_a_module_ends_with_it_and_types_are_told_apart():
             for _ in range(graphs.REPEATED + 1):
                 ours.step(x)
     assert kinds(ours, "step") == 2
-    methods = ours.graphs.methods
+    graph = weakref.ref(next(iter(ours.step.graphs.values())))
     del ours
     gc.collect()
-    assert not len(methods)
+    assert graph() is None
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")

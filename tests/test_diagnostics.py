@@ -14,7 +14,7 @@ from rlmem_envs.popgym.repeat_previous import RepeatPrevious
 
 from rlmem.agents.actor_critic import ActorCritic
 from rlmem.agents.off_policy import QAgent
-from rlmem.agents.trunk import Trunk
+from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.analysis import contamination, demand, markov, multistability, output, probe
 from rlmem.analysis import recall as recall_module
 from rlmem.analysis.loaded import Episodes
@@ -122,7 +122,7 @@ def played(obs, action=None) -> Episodes:
 def reader(memory, *weights, features=1) -> QAgent:
     """An agent whose Q of each action is the product of the memory's output with a row of `weights`."""
     box = spaces.Box(-np.inf, np.inf, (features,), np.float32)
-    agent = QAgent(lambda: Trunk(Plain(box, TWO), memory), spaces.Discrete(len(weights)), HeadLayers(()))
+    agent = QAgent(Trunks(Trunk(Plain(box, TWO), memory)), spaces.Discrete(len(weights)), HeadLayers(()))
     with torch.no_grad():
         agent.q.out.weight.copy_(torch.tensor(weights, dtype=torch.float32))
         agent.q.out.bias.zero_()
@@ -182,7 +182,7 @@ def test_distances_of_densities():
 def test_without_q_what_decides_the_action_is_what_is_recalled():
     """Logits l_0 = x_n + 3 x_{n-1} and l_1 = x_n: the margin |l_0 - l_1| / 2 knows x_{n-1} alone."""
     box = spaces.Box(-np.inf, np.inf, (1,), np.float32)
-    agent = ActorCritic(lambda: Trunk(Plain(box, TWO), ShiftRegister(1, 3)), TWO, HeadLayers(()))
+    agent = ActorCritic(Trunks(Trunk(Plain(box, TWO), ShiftRegister(1, 3))), TWO, HeadLayers(()))
     with torch.no_grad():
         agent.policy.out.weight.copy_(torch.tensor([[1.0, 3, 0], [1, 0, 0]]))
         agent.policy.out.bias.zero_()
@@ -225,7 +225,7 @@ def test_contamination_of_a_shift_register_comes_when_the_frame_is_read():
 def test_contamination_of_a_continuous_action_is_the_change_of_what_is_done():
     """The action is w h with w = 3: noise e changes it after k slots by 3 (1 - a) a^k |e|, with E|e| = sqrt(2 / pi)."""
     a, N, n, box = 0.8, 2000, 9, spaces.Box(-np.inf, np.inf, (1,), np.float32)
-    agent = ActorCritic(lambda: Trunk(Plain(box, box), LeakyAverage(1, a)), box, HeadLayers(()))
+    agent = ActorCritic(Trunks(Trunk(Plain(box, box), LeakyAverage(1, a))), box, HeadLayers(()))
     with torch.no_grad():
         agent.policy.out.weight.fill_(3.0)
     found = contamination.changes(agent, played(noise(N, n + 1, 1), torch.zeros(N, n + 1, 1)), box, 1, 1.0, seed=3)

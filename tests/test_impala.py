@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import killed_at, make_memory, without_time
+from helpers import killed_at, make_memory, make_trunks, without_time
 from rlmem_envs import popgym
 
 from rlmem.acting.collector import Collector
@@ -41,7 +41,7 @@ def setup(env="discrete", memory="gru", **hyperparameters):
             encoder = Encoder(games.single_observation_space, games.single_action_space, prev_reward=True)
             return Trunk(encoder, make_memory(memory, encoder.output_size, torch.get_default_dtype(), hidden_size=8))
 
-        agent = algo.make_agent(make_trunk, games.single_action_space)
+        agent = algo.make_agent(make_trunks(make_trunk, algo.separate), games.single_action_space)
     algo.setup(agent, streams.torch("rows"))
     collector = Collector(games, agent, streams.int("env"), streams.torch("act"), torch.device("cpu"))
     return algo, collector

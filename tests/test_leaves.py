@@ -23,7 +23,7 @@ from rlmem.acting.collector import Collector
 from rlmem.acting.guard import Guard
 from rlmem.acting.observed import observed
 from rlmem.agents.off_policy import QAgent
-from rlmem.agents.trunk import Trunk
+from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.api.exporting.write import export
 from rlmem.batching import Segment
 from rlmem.config.compose import load
@@ -370,11 +370,9 @@ def test_a_replay_gives_back_every_leaf_of_every_slot(tmp_path, mapped):
     env = ReplayableVectorEnv([lambda: Leafy("dict", "multi", "leaf")] * 3)
     env = observed(env, lambda names: names)
     space = env.single_observation_space
-    agent = QAgent(
-        lambda: Trunk(encoder := Leaves(space, env.single_action_space), make_memory("gru", encoder.output_size)),
-        env.single_action_space,
-        HeadLayers((8,)),
-    )
+    encoder = Leaves(space, env.single_action_space)
+    trunk = Trunk(encoder, make_memory("gru", encoder.output_size))
+    agent = QAgent(Trunks(trunk), env.single_action_space, HeadLayers((8,)))
     generator = torch.Generator().manual_seed(0)
     collector = Collector(env, agent, 0, generator, torch.device("cpu"))
     rollout, _ = collector.collect(60, 10**6)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from helpers import assert_same_weights, killed_at, make_memory, small_run, without_time
+from helpers import assert_same_weights, killed_at, make_memory, make_trunks, small_run, without_time
 from rlmem_envs.vector import vectorise
 
 from rlmem.acting.collector import Collector
@@ -90,7 +90,7 @@ def ready(encoder_class, scale: float, double: bool, normalise: bool, seen: bool
         encoder = encoder_class(BOX, spaces.Discrete(5), normalise_obs=normalise)
         return Trunk(encoder, make_memory("gru", encoder.output_size))
 
-    agent = ActorCritic(make_trunk, spaces.Discrete(5), HeadLayers((16,)), separate=True)
+    agent = ActorCritic(make_trunks(make_trunk, separate=True), spaces.Discrete(5), HeadLayers((16,)))
     agent = agent.double() if double else agent
     for head in (agent.policy, agent.critic):  # which begin near zero
         for parameter in head.parameters():

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from by_hand import drawn_as_noise, lay_out, piece
+from helpers import make_trunks
 from replayed import ALGOS, BOX, DISCRETE, OBS, actions_of, disturb, generator
 from torch import nn
 from torch.utils._pytree import tree_map
@@ -51,7 +52,8 @@ class Through(Memory):
 
 def make_agent(algo, space, make_memory=Through):
     torch.manual_seed(0)
-    agent = algo.make_agent(lambda: Trunk(Observation(OBS, space), make_memory(3)), space).double()
+    trunks = make_trunks(lambda: Trunk(Observation(OBS, space), make_memory(3)), algo.separate)
+    agent = algo.make_agent(trunks, space).double()
     disturb(agent, 1, 0.4)
     return agent
 
@@ -368,7 +370,7 @@ def test_ppo(form, space, scheme, normalised, monkeypatch):
 def test_first_weights_have_the_gains_of_stable_baselines3():
     """Orthogonal layers have one singular value, their gain."""
     algo = PPO(head_sizes=(6, 5), head_init="orthogonal", separate=True)
-    agent = algo.make_agent(lambda: Trunk(Observation(OBS, DISCRETE), Through(3)), DISCRETE)
+    agent = algo.make_agent(make_trunks(lambda: Trunk(Observation(OBS, DISCRETE), Through(3)), True), DISCRETE)
     policy = make_model(sb3.PPO, Told(DISCRETE), {"pi": [6, 5], "vf": [6, 5]}).policy
     linear = lambda *parts: [m for part in parts for m in part.modules() if isinstance(m, nn.Linear)]  # noqa: E731
     extractor = policy.mlp_extractor

@@ -5,7 +5,7 @@ from itertools import pairwise, product
 import pytest
 import torch
 from gymnasium import spaces
-from helpers import make_memory, one_of_each_class, options
+from helpers import make_memory, make_trunks, one_of_each_class, options
 from rlmem_envs import popgym
 from torch.utils._pytree import tree_map
 
@@ -33,7 +33,7 @@ def setup(memory_name, env_name="RepeatPrevious", num_envs=6, seed=0, **hyperpar
             encoder = Encoder(env.single_observation_space, env.single_action_space, prev_reward=True)
             return Trunk(encoder, make_memory(memory_name, encoder.output_size, hidden_size=32))
 
-        agent = algo.make_agent(make_trunk, env.single_action_space)
+        agent = algo.make_agent(make_trunks(make_trunk, algo.separate), env.single_action_space)
     algo.setup(agent, streams.torch("rows"))
     return algo, Collector(env, agent, streams.int("env"), streams.torch("act"), CPU)
 

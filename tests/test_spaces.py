@@ -20,7 +20,7 @@ import rlmem
 from rlmem.acting.collector import Collector
 from rlmem.agents.actor_critic import ActorCritic
 from rlmem.agents.base import ON_POLICY
-from rlmem.agents.trunk import Trunk
+from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.api.trained import TrainedAgent
 from rlmem.config.compose import load
 from rlmem.errors import Fault, UserError
@@ -86,8 +86,8 @@ class Strict(gym.Env):
 
 def actor(observation_space: spaces.Space, action_space: spaces.Box, gain: float = 1.0) -> ActorCritic:
     """An agent without a memory, whose actions are `gain` times as large."""
-    trunk = lambda: Trunk(Encoder(observation_space, action_space, 8), MLP(8, 8))  # noqa: E731
-    agent = ActorCritic(trunk, action_space, HeadLayers([8]))
+    trunk = Trunk(Encoder(observation_space, action_space, 8), MLP(8, 8))
+    agent = ActorCritic(Trunks(trunk), action_space, HeadLayers([8]))
     with torch.no_grad():
         agent.policy.out.weight *= gain
     return agent
@@ -313,7 +313,7 @@ def test_a_number_that_cannot_be_represented_is_refused_before_it_is_cast(dtype)
     with pytest.raises(UserError, match=re.escape(line)):
         trained.act(game.look(), trained.initial_state())
     encoder = Encoder(env.single_observation_space, spaces.Discrete(2), 8)
-    discrete = ActorCritic(lambda: Trunk(encoder, MLP(8, 8)), spaces.Discrete(2), HeadLayers([8]))
+    discrete = ActorCritic(Trunks(Trunk(encoder, MLP(8, 8))), spaces.Discrete(2), HeadLayers([8]))
     with pytest.raises(Fault) as failed:
         Collector(env, discrete, 0, None, CPU).collect(8, 64)
     assert line in str(failed.value)

@@ -1,6 +1,5 @@
 """The agent of on-policy algorithms: a policy and a value of every slot."""
 
-from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -8,7 +7,7 @@ from gymnasium import Space
 from torch import Tensor, nn
 
 from rlmem.agents.base import ON_POLICY, Agent, Exploration
-from rlmem.agents.trunk import Trunk, Trunks
+from rlmem.agents.trunk import Trunks
 from rlmem.nets.graphs import recorded
 from rlmem.nets.heads import PolicyHead
 from rlmem.nets.layers import VALUE_GAIN, HeadLayers
@@ -26,11 +25,10 @@ class ActorCritic(Agent):
     Acting steps the memory; `unroll` reads whole rows in parallel. Both see the same inputs in the same order, so
     log-probabilities computed while acting equal those of an unroll from the same state.
 
-    make_trunk: builds an encoder with a memory
+    trunks: encoders and memories
     action_space: of one environment
     layers: what both heads are made of
     state_dependent_std: see `rlmem.nets.heads.PolicyHead`
-    separate: actor and critic have an encoder and a memory each
     memory_gradient: whose loss trains a shared encoder and memory
     values: how many critics, with hidden layers of their own each; what the first says is the value of a slot
     """
@@ -39,18 +37,16 @@ class ActorCritic(Agent):
 
     def __init__(
         self,
-        make_trunk: Callable[[], Trunk],
+        trunks: Trunks,
         action_space: Space,
         layers: HeadLayers,
         state_dependent_std: bool = False,
-        separate: bool = False,
         memory_gradient: MemoryGradient = "both",
         values: int = 1,
     ):
         super().__init__()
-        self.trunks = Trunks(make_trunk, separate)
-        size = self.trunks.actor.output_size
-        self.policy = PolicyHead(size, action_space, layers, state_dependent_std)
+        self.trunks = trunks
+        self.policy = PolicyHead(trunks.actor.output_size, action_space, layers, state_dependent_std)
         self.critic = self._value_head(layers)
         self.more_critics = nn.ModuleList(self._value_head(layers) for _ in range(values - 1))
         self.memory_gradient = memory_gradient

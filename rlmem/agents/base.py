@@ -60,6 +60,7 @@ class Network(nn.Module):
     """Whether its trunks read slots as environments give them, one by one, which analyses and exports rely on."""
     computes_in = "float32"
     """The `precision` of the run that it belongs to."""
+    graphs: Graphs | None = None
 
     @property
     def reads_reward(self) -> bool:
@@ -72,8 +73,9 @@ class Network(nn.Module):
 
     def record_by(self, graphs: Graphs) -> None:
         """Record the methods that are marked as `recorded` in CUDA graphs, here and in later copies."""
+        self.graphs = graphs
         for module in self.modules():
-            module.graphs = graphs  # type: ignore[assignment]
+            graphs.record(module)
 
     def normalisers(self) -> list[RunningNorm]:
         """What normalises the observations, one in each encoder, with equal statistics; [] if none does."""

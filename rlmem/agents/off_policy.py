@@ -2,7 +2,6 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -10,7 +9,7 @@ from gymnasium import Space
 from torch import Tensor, nn
 
 from rlmem.agents.base import ON_POLICY, Agent, Exploration
-from rlmem.agents.trunk import Trunk, Trunks
+from rlmem.agents.trunk import Trunks
 from rlmem.nets.distributions import Categorical, masked
 from rlmem.nets.heads import DeterministicHead, Head, QHead, TanhGaussianHead, TwinQ, TwinQDiscrete
 from rlmem.nets.layers import HeadLayers
@@ -52,10 +51,10 @@ class JointAgent(OffPolicyAgent):
 
     q: nn.Module
 
-    def __init__(self, make_trunk: Callable[[], Trunk], action_space: Space, separate: bool):
+    def __init__(self, trunks: Trunks, action_space: Space):
         super().__init__()
         self.joint = JointActions(action_space)
-        self.trunks = Trunks(make_trunk, separate)
+        self.trunks = trunks
 
     def uniform(self, features: Tensor, generator: torch.Generator, mask: Tensor | None = None) -> Tensor:
         return self.joint.action(self._random_numbers(features, generator, self.allowed(mask)))
@@ -80,9 +79,9 @@ class JointAgent(OffPolicyAgent):
 class QAgent(JointAgent):
     """A value for every action (DQN): acts epsilon-greedily, with a draw for every slot or every episode."""
 
-    def __init__(self, make_trunk: Callable[[], Trunk], action_space: Space, layers: HeadLayers, dueling: bool = False):
-        super().__init__(make_trunk, action_space, separate=False)
-        self.q = QHead(self.trunks.critic.output_size, self.joint.n, layers, dueling)
+    def __init__(self, trunks: Trunks, action_space: Space, layers: HeadLayers, dueling: bool = False):
+        super().__init__(trunks, action_space)
+        self.q = QHead(trunks.critic.output_size, self.joint.n, layers, dueling)
 
     def greedy(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.joint.action(self._best(features, self.allowed(mask)))
@@ -107,10 +106,10 @@ class QAgent(JointAgent):
 class CategoricalAgent(JointAgent):
     """A categorical policy and two values for every action (SAC with discrete actions)."""
 
-    def __init__(self, make_trunk: Callable[[], Trunk], action_space: Space, layers: HeadLayers, separate: bool):
-        super().__init__(make_trunk, action_space, separate)
-        self.policy = Head(self.trunks.actor.output_size, self.joint.n, layers)
-        self.q = TwinQDiscrete(self.trunks.critic.output_size, self.joint.n, layers)
+    def __init__(self, trunks: Trunks, action_space: Space, layers: HeadLayers):
+        super().__init__(trunks, action_space)
+        self.policy = Head(trunks.actor.output_size, self.joint.n, layers)
+        self.q = TwinQDiscrete(trunks.critic.output_size, self.joint.n, layers)
 
     def greedy(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.joint.action(self.logits(features, self.allowed(mask)).argmax(-1))
@@ -136,13 +135,13 @@ class ContinuousAgent(OffPolicyAgent):
 
     policy_head: ClassVar[type[nn.Module]]
 
-    def __init__(self, make_trunk: Callable[[], Trunk], action_space: Space, layers: HeadLayers, separate: bool):
+    def __init__(self, trunks: Trunks, action_space: Space, layers: HeadLayers):
         super().__init__()
         assert action_space.shape is not None
         self.action_size = action_space.shape[0]
-        self.trunks = Trunks(make_trunk, separate)
-        self.policy = self.policy_head(self.trunks.actor.output_size, self.action_size, layers)
-        self.q = TwinQ(self.trunks.critic.output_size, self.action_size, layers)
+        self.trunks = trunks
+        self.policy = self.policy_head(trunks.actor.output_size, self.action_size, layers)
+        self.q = TwinQ(trunks.critic.output_size, self.action_size, layers)
 
     def uniform(self, features: Tensor, generator: torch.Generator, mask: Tensor | None = None) -> Tensor:
         return features.new_empty(len(features), self.action_size).uniform_(-1, 1, generator=generator)

@@ -1,6 +1,6 @@
 """From slots to features: an encoder and a memory, or two of them for an actor and a critic."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
@@ -174,14 +174,14 @@ class Features:
 class Trunks(nn.Module):
     """The trunks of an actor and a critic: one that both read, or one each. A state is a tuple, an entry per trunk.
 
-    make_trunk: builds an encoder with a memory; called for the actor first, then for a critic of its own
-    separate: whether each has a trunk of its own
+    actor: read by the policy
+    critic: read by the critic; None: the actor's
     step_all: whether acting also steps the critic's own memory, for algorithms that need its states; set from outside
     """
 
-    def __init__(self, make_trunk: Callable[[], Trunk], separate: bool):
+    def __init__(self, actor: Trunk, critic: Trunk | None = None):
         super().__init__()
-        self.trunks = nn.ModuleList(make_trunk() for _ in range(1 + separate))
+        self.trunks = nn.ModuleList([actor] if critic is None else [actor, critic])
         self.step_all = True
 
     @property

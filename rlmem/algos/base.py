@@ -1,7 +1,7 @@
 """The interface of algorithms: all that the rest of rlmem knows about them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rlmem.acting.evaluate import Request, evaluate
 from rlmem.agents.base import ON_POLICY, Exploration
-from rlmem.agents.trunk import Trunk
+from rlmem.agents.trunk import Trunks
 from rlmem.algos.finite import Finite
 from rlmem.batching import Batching
 from rlmem.loops.base import Loop, one_thread
@@ -87,6 +87,8 @@ class Algorithm(ABC):
     """Why several processes cannot train together, such as "learns from one replay"; None: they can."""
     weight_copies: ClassVar[int] = 3
     """Tensors of the size of the weights in a checkpoint: here the weights and two moments of the optimiser."""
+    separate: bool = False
+    """Whether the critic has an encoder and a memory of its own; a setting of algorithms that offer it."""
     optim: torch.optim.Optimizer
     """Takes the gradient steps; set when training begins."""
     finite: Finite
@@ -112,10 +114,10 @@ class Algorithm(ABC):
         return observation_space
 
     @abstractmethod
-    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> Any:
+    def make_agent(self, trunks: Trunks, action_space: Space) -> Any:
         """The network that is trained.
 
-        make_trunk: builds an encoder with a memory
+        trunks: encoders and memories of actor and critic
         action_space: of one environment
         """
 
@@ -202,7 +204,7 @@ class Algorithm(ABC):
         asked = {key: getattr(self, key, None) for key in ("critic_observation", "critic_memory")}
         told = {key: f"[{','.join(value)}]" if isinstance(value, list) else value for key, value in asked.items()}
         given = [f"algo.{key}={value}" for key, value in told.items() if value is not None]
-        if given and not getattr(self, "separate", False):
+        if given and not self.separate:
             return [f"{' '.join(given)}: actor and critic share an encoder and a memory; e.g. algo.separate=true"]
         if asked["critic_observation"] is not None and not is_tree(observation):
             return [f"{given[0]}: observations of {of_env} have one part; e.g. env.privileged=true where it has that"]

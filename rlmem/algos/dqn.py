@@ -1,6 +1,5 @@
 """Deep Q-learning over memory agents."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from rlmem.agents.base import Exploration
 from rlmem.agents.off_policy import QAgent
-from rlmem.agents.trunk import Features, Trunk
+from rlmem.agents.trunk import Features, Trunks
 from rlmem.algos.diagnostics import feature_rank, q_spread
 from rlmem.algos.off_policy import Metrics, OffPolicy
 from rlmem.algos.slots import Slots
@@ -61,8 +60,8 @@ class DQN(OffPolicy):
         if self.epsilon_schedule == "exponential" and not (self.epsilon_start and self.epsilon_end):
             raise ValueError("epsilon_schedule=exponential needs epsilon_start and epsilon_end above zero")
 
-    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> QAgent:
-        return QAgent(make_trunk, action_space, self.head_layers, self.dueling)
+    def make_agent(self, trunks: Trunks, action_space: Space) -> QAgent:
+        return QAgent(trunks, action_space, self.head_layers, self.dueling)
 
     def explore(self, steps: int, total_steps: int) -> Exploration:
         decay = max(self.epsilon_fraction * (total_steps - self.random_steps), 1)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rlmem.agents.actor_critic import ActorCritic, MemoryGradient
 from rlmem.agents.head_settings import HeadSettings
-from rlmem.agents.trunk import Trunk
+from rlmem.agents.trunk import Trunks
 from rlmem.algos.base import Algorithm, Plan, Storage
 from rlmem.algos.diagnostics import action_spread, actions_at_bounds, feature_rank
 from rlmem.algos.finite import Finite
@@ -21,7 +21,6 @@ from rlmem.loops.base import Loop
 from rlmem.loops.on_policy import OnPolicyLoop
 from rlmem.loops.parts import LoopParts, OnNan
 from rlmem.losses.reduce import masked_mean, masked_total
-from rlmem.nets.graphs import Graphs
 from rlmem.parallel import alone, largest, least, place, sum_gradients, summed, totals
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, on_host
 
@@ -55,8 +54,8 @@ class FromRollouts(HeadSettings, Algorithm):
         self.agent, self.generator, self.finite = agent, generator, Finite(on_nan)
         self.weights: list[nn.Parameter] = list(agent.parameters())
         self.optim = self.make_optimiser(self.weights)
-        # Methods that are `recorded` read it. In several processes, a gradient holds means over the rows of all.
-        self.graphs: Graphs | None = getattr(agent, "graphs", None) if alone() else None
+        if agent.graphs is not None and alone():  # in several processes, a gradient holds means over the rows of all
+            agent.graphs.record(self)
 
     def make_loop(self, parts: LoopParts) -> Loop:
         generator = parts.streams.torch(parts.own_stream("rows"))
@@ -188,9 +187,9 @@ class OnPolicy(FromRollouts):
     action_spaces = (spaces.Discrete, spaces.MultiDiscrete, spaces.Box)
     masks = True
 
-    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> ActorCritic:
+    def make_agent(self, trunks: Trunks, action_space: Space) -> ActorCritic:
         std, whose = self.state_dependent_std, self.memory_gradient
-        return ActorCritic(make_trunk, action_space, self.head_layers, std, self.separate, whose, self.values)
+        return ActorCritic(trunks, action_space, self.head_layers, std, whose, self.values)
 
     @property
     def values(self) -> int:

@@ -1,6 +1,5 @@
 """PQN: Q-learning in parallel environments, without a replay and without a target network."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,7 @@ from torch import Tensor
 from rlmem.agents.base import Exploration
 from rlmem.agents.head_settings import NormedHeadSettings
 from rlmem.agents.off_policy import QAgent
-from rlmem.agents.trunk import Trunk
+from rlmem.agents.trunk import Trunks
 from rlmem.algos.base import Plan
 from rlmem.algos.off_policy import LEAST_REWARD
 from rlmem.algos.on_policy import FromRollouts, batch_metrics, cut, mean, means
@@ -59,8 +58,8 @@ class PQN(NormedHeadSettings, FromRollouts):
     action_spaces = (spaces.Discrete, spaces.MultiDiscrete)
     masks = True
 
-    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> QAgent:
-        return QAgent(make_trunk, action_space, self.head_layers, self.dueling)
+    def make_agent(self, trunks: Trunks, action_space: Space) -> QAgent:
+        return QAgent(trunks, action_space, self.head_layers, self.dueling)
 
     def setup(self, agent: QAgent, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
         super().setup(agent, generator, on_nan)

@@ -1,7 +1,6 @@
 """Soft Actor-Critic over memory agents, for continuous and for discrete actions."""
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import log
 from typing import ClassVar, Literal
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from rlmem.agents.base import Exploration
 from rlmem.agents.off_policy import CategoricalAgent, OffPolicyAgent, TanhGaussianAgent
-from rlmem.agents.trunk import Trunk
+from rlmem.agents.trunk import Trunks
 from rlmem.algos.actor_critic import OffPolicyActorCritic, Seen, frozen
 from rlmem.algos.off_policy import Metrics
 from rlmem.algos.slots import Slots
@@ -43,8 +42,8 @@ class SoftActorCritic(OffPolicyActorCritic):
 
     agent_class: ClassVar[type[TanhGaussianAgent] | type[CategoricalAgent]]
 
-    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> OffPolicyAgent:
-        agent = self.agent_class(make_trunk, action_space, self.head_layers, self.separate)
+    def make_agent(self, trunks: Trunks, action_space: Space) -> OffPolicyAgent:
+        agent = self.agent_class(trunks, action_space, self.head_layers)
         agent.log_temperature = nn.Parameter(torch.tensor(log(self.temperature)))
         return agent
 

@@ -1,6 +1,5 @@
 """Twin Delayed DDPG over memory agents."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from rlmem.agents.base import Exploration
 from rlmem.agents.off_policy import DeterministicAgent
-from rlmem.agents.trunk import Trunk
+from rlmem.agents.trunk import Trunks
 from rlmem.algos.actor_critic import OffPolicyActorCritic, frozen
 from rlmem.algos.off_policy import Metrics
 from rlmem.algos.slots import Slots
@@ -44,8 +43,8 @@ class TD3(OffPolicyActorCritic):
 
     action_spaces = (spaces.Box,)
 
-    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> DeterministicAgent:
-        return DeterministicAgent(make_trunk, action_space, self.head_layers, self.separate)
+    def make_agent(self, trunks: Trunks, action_space: Space) -> DeterministicAgent:
+        return DeterministicAgent(trunks, action_space, self.head_layers)
 
     def explore(self, steps: int, total_steps: int) -> Exploration:
         return Exploration(random=steps < self.random_steps, noise=self.exploration_noise)

@@ -18,7 +18,7 @@ from rlmem.config.schema import Settings
 from rlmem.errors import NotHere, UserError, one_line
 from rlmem.loops.base import one_thread
 from rlmem.memory.base import Memory
-from rlmem.nets.capture import Capture
+from rlmem.nets.graphs import Capture
 from rlmem.parallel import launched
 from rlmem.record.checkpoint import State
 from rlmem.run.build import MANY_ENVS, build_group, build_memory, make_evaluation_env, make_source, require_same_spaces
@@ -85,8 +85,8 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
 
     def make_agent(make_memory: Callable[[int], Memory]) -> Network:
         seen = algo.encoded(env.single_observation_space)
-        make_trunk = make_trunks(config, seen, env.single_action_space, make_memory, device)
-        return algo.make_agent(make_trunk, env.single_action_space)
+        trunks = make_trunks(config, seen, env.single_action_space, make_memory, device, algo.separate)
+        return algo.make_agent(trunks, env.single_action_space)
 
     agent = large_agent(config, make_agent, device, learns=num_envs is None)
     if agent is None or not dry_run:

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import chain, repeat
 from typing import Any
 
 import torch
 from gymnasium import Space, spaces
 
-from rlmem.agents.trunk import Trunk
+from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.config.compose import Config, load
 from rlmem.config.messages import to_text
 from rlmem.config.targets import locate
@@ -55,12 +54,14 @@ def make_trunks(
     action_space: Space,
     make_memory: Callable[[int], Memory],
     device: torch.device,
-) -> Callable[[], Trunk]:
-    """What builds an agent's trunks: that of the actor when it is first called, that of a critic from then on.
+    separate: bool,
+) -> Trunks:
+    """The trunks of an agent.
 
     observation_space: of what encoders read
     make_memory: builds the memory of `config` for inputs of a size
     device: where memories lie
+    separate: whether the critic has a trunk of its own
     """
     parts = leaves(observation_space) if is_tree(observation_space) else None
     actor, critic = (None, None) if parts is None else read_leaves(config, list(parts))
@@ -68,19 +69,20 @@ def make_trunks(
     if unknown := [name for name in _settings(config.values["encoder"]) if read and name not in read]:
         what = f"`{unknown[0]}` is no leaf that is read; these are: {', '.join(read)}"
         raise UserError(f"encoder.leaves: {what}; e.g. encoder.leaves={{}}")
-    critic_memory, turns = _critic_memory(config, make_memory, device), chain([False], repeat(True))
+    make_critic_memory = _critic_memory(config, make_memory, device)
 
-    def make_trunk() -> Trunk:
-        of_critic = next(turns)
-        names, memory = (critic, critic_memory) if of_critic else (actor, make_memory)
-        leaf = None
+    def make_encoder(names: list[str] | None, of_critic: bool) -> tuple[InputEncoder, str | None]:
         if names is None or parts is None:
-            encoder = build_group(config, "encoder", observation_space=observation_space, action_space=action_space)
-        else:
-            encoder, leaf = _encoder(config, {name: parts[name] for name in names}, action_space, of_critic)
-        return Trunk(encoder, memory(encoder.output_size), leaf)
+            built = build_group(config, "encoder", observation_space=observation_space, action_space=action_space)
+            return built, None
+        return _encoder(config, {name: parts[name] for name in names}, action_space, of_critic)
 
-    return make_trunk
+    encoder, leaf = make_encoder(actor, of_critic=False)
+    trunk = Trunk(encoder, make_memory(encoder.output_size), leaf)
+    if not separate:
+        return Trunks(trunk)
+    encoder, leaf = make_encoder(critic, of_critic=True)
+    return Trunks(trunk, Trunk(encoder, make_critic_memory(encoder.output_size), leaf))
 
 
 def _encoder(

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from rlmem.errors import UserError
 from rlmem.scan import native, products
-from rlmem.types import Recording
+from rlmem.types import watchers
 
 FEW = 16
 """Rows up to which packing a matrix for a single product costs more than it saves."""
@@ -90,7 +90,7 @@ def rows_alike() -> Iterator[None]:
 def derives_once() -> bool:
     """Whether what is `derived` here is kept: where weights are constant and no gradient is recorded."""
     # Compiled code and a graph run again, when weights have changed, and read this value.
-    runs_again = torch.compiler.is_compiling() or Recording.current is not None
+    runs_again = torch.compiler.is_compiling() or bool(watchers)
     return _thread.derived is not None and not runs_again and not torch.is_grad_enabled()
 
 

@@ -1,7 +1,7 @@
 """What supervised algorithms share: their settings, one update, evaluation, and the loop of one update per window."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, cast
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from rlmem.acting.collector import Episode
 from rlmem.acting.evaluate import Request
-from rlmem.agents.trunk import Trunk
+from rlmem.agents.trunk import Trunks
 from rlmem.algos.base import Algorithm, Plan
 from rlmem.algos.finite import Finite
 from rlmem.batching import Batching, Tape
@@ -137,8 +137,8 @@ class Supervised(Algorithm):
                 sums[name] = sums.get(name, 0.0) + float(values.sum())
         return {"held_out": {name: total / answered for name, total in sums.items()}}
 
-    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> Predictor:
-        return Predictor(make_trunk, self.outputs, self.head_sizes)
+    def make_agent(self, trunks: Trunks, action_space: Space) -> Predictor:
+        return Predictor(trunks, self.outputs, self.head_sizes)
 
     def setup(self, agent: Predictor, on_nan: OnNan = "stop") -> None:
         """Prepare to train an agent; `on_nan`: what to do with a step whose loss or gradient is not finite."""

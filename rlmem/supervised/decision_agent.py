@@ -1,13 +1,13 @@
 """The agent of a decision model: it acts from the last slots of an episode, some of whose frames it did not receive."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
 from rlmem.agents.base import ON_POLICY, Agent, Exploration
-from rlmem.agents.trunk import Trunk
+from rlmem.agents.trunk import Trunks
 from rlmem.supervised.feed import Predictor
 from rlmem.supervised.trajectories import framed
 from rlmem.types import Inputs, State, where_start
@@ -45,7 +45,7 @@ class DecisionAgent(Predictor, Agent):
 
     def __init__(
         self,
-        make_trunk: Callable[[], Trunk],
+        trunks: Trunks,
         observation_size: int,
         action_space: Space,
         head_sizes: Sequence[int] | None,
@@ -53,7 +53,7 @@ class DecisionAgent(Predictor, Agent):
         return_scale: float,
         drop_information: bool,
     ):
-        super().__init__(make_trunk, action_size(action_space), head_sizes)
+        super().__init__(trunks, action_size(action_space), head_sizes)
         self.discrete = isinstance(action_space, spaces.Discrete)
         self.context, self.return_scale, self.drop_information = context, return_scale, drop_information
         self.frame_size = observation_size + 2

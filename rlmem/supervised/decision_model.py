@@ -1,6 +1,6 @@
 """Offline control by predicting actions from returns to go, of which frames are dropped: decision models."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from rlmem.acting.evaluate import Request, evaluate
 from rlmem.agents.base import Agent
-from rlmem.agents.trunk import Trunk
+from rlmem.agents.trunk import Trunks
 from rlmem.loops.base import Loop, one_thread
 from rlmem.loops.parts import LoopParts, OnNan, Results
 from rlmem.seeding import Streams
@@ -113,9 +113,9 @@ class DecisionModel(Supervised):
         size = observation_space.shape[0] + 1 + AGES * self.drop_information
         return spaces.Box(-np.inf, np.inf, (size,), np.float32)
 
-    def make_agent(self, make_trunk: Callable[[], Trunk], action_space: Space) -> DecisionAgent:
+    def make_agent(self, trunks: Trunks, action_space: Space) -> DecisionAgent:
         return DecisionAgent(
-            make_trunk,
+            trunks,
             len(self.seen),
             action_space,
             self.head_sizes,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from rlmem.agents.base import Network
-from rlmem.agents.trunk import Trunk, Trunks
+from rlmem.agents.trunk import Trunks
 from rlmem.errors import UserError
 from rlmem.nets.layers import HeadLayers
 from rlmem.scan import Linear, Perceptron
@@ -121,9 +121,9 @@ class Predictor(Network):
     observations by running statistics, which only loops of agents that act keep.
     """
 
-    def __init__(self, make_trunk: Callable[[], Trunk], outputs: int, head_sizes: Sequence[int] | None):
+    def __init__(self, trunks: Trunks, outputs: int, head_sizes: Sequence[int] | None):
         super().__init__()
-        self.trunks = Trunks(make_trunk, separate=False)
+        self.trunks = trunks
         if self.normalisers():
             what = "the statistics are of what an agent observes while it acts, and here nothing acts while it learns"
             raise UserError(f"encoder.normalise_obs=true: {what}; expected false; e.g. encoder.normalise_obs=false")
