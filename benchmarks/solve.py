@@ -111,8 +111,9 @@ class Ours:
 
     def score(self) -> float:
         """The mean return of greedy episodes."""
-        request = Request(EPISODES, self.loop.streams, self.loop.device)
-        with closing(self.loop.make_eval_env()) as env:
+        evaluations = self.loop.evaluations
+        request = Request(EPISODES, evaluations.streams, evaluations.device)
+        with closing(evaluations.make_env(evaluations.episodes)) as env:
             return float(evaluate(cast(Agent, self.loop.agent), env, request, greedy=True).returns.mean())
 
 

@@ -614,7 +614,7 @@ def test_the_end_of_a_rollout_cuts_the_gradient(runs):
     run.parts.algo.complete_episodes = True
     whole = gradients.measure(run, episodes=2)
     assert whole.metrics["last_lag_trained"] == whole.metrics["last_lag"] == found.metrics["last_lag"]
-    assert run.parts.algo.reach(run.parts.batching) is None
+    assert run.parts.outline.reach is None
 
 
 def test_gradients_of_a_run_end_at_its_truncation(runs):

@@ -244,8 +244,8 @@ def test_the_score_of_a_run_is_the_mean_over_the_rates_on_the_scale_of_two_retur
 
 def test_the_learning_rate_rises_and_stays(in_tmp):
     parts = parts_of("memory=lstm")
-    parts.algo.setup(parts.agent)
     feed, rates = parts.algo.feed(parts.env, parts.streams, parts.device), []
+    parts.algo.setup(parts.agent)
     for _ in range(22):
         parts.algo.update(feed.next(10**9), parts.agent.initial_state(8))
         rates.append(parts.algo.optim.param_groups[0]["lr"])

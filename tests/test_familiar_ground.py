@@ -10,13 +10,15 @@ from replayed import ALGOS, generator, live, make_algo
 from test_off_policy import LENGTHS, assert_same, gradients
 from test_ppo import setup as make_ppo
 
-from rlmem.algos.diagnostics import action_spread, actions_at_bounds, feature_rank, q_spread
+from rlmem.algos.off_policy import q_spread
+from rlmem.algos.on_policy import action_spread, actions_at_bounds, feature_rank
 from rlmem.batching import Segment, Tape
 from rlmem.commands.cli import main
 from rlmem.config.catalog import catalog
 from rlmem.config.compose import explain, load
 from rlmem.evidence import stale as staleness
-from rlmem.loops.notices import PATIENCE, Notices
+from rlmem.loops.base import PATIENCE, Notices
+from rlmem.loops.on_policy import ADVICE
 from rlmem.record.recorder import read_jsonl
 
 
@@ -149,12 +151,12 @@ def test_a_policy_that_has_stopped_moving_is_reported_once():
     notices = Notices(lines.append)
     stuck, moving = ({"actions_at_bounds": 1.0, "action_spread": spread} for spread in (0.0, 0.9))
     for metrics in [stuck] * (PATIENCE - 1) + [moving] + [stuck] * (PATIENCE - 1):
-        notices.saturation(metrics, "e.g. this")
+        notices.read(metrics, None, ADVICE)
     assert not lines, "bang-bang control, and a short while at one bound, are no fault"
     resumed = Notices(lines.append)
     resumed.load_state_dict(notices.state_dict())
     for _ in range(3):
-        resumed.saturation(stuck, "e.g. this")
+        resumed.read(stuck, None, ADVICE)
     assert len(lines) == 1
     assert "the policy stands still: 100% of its actions lie at a bound" in lines[0]
 

@@ -84,12 +84,12 @@ LAYERS = {
     ),
     "algos": Layer(
         "from a batch to a better agent",
-        "errors types seeding spaces system nets batching losses replay agents parallel acting loops",
+        "types seeding spaces nets batching losses agents parallel acting loops",
         "torch numpy gymnasium",
     ),
     "supervised": Layer(
         "learning without acting, and files of episodes",
-        "errors types seeding spaces system scan memory nets batching agents acting record loops algos",
+        "errors types seeding spaces system scan memory nets batching agents acting loops algos",
         "torch numpy gymnasium annotated_types lazy:h5py",
     ),
     "run": Layer(

@@ -310,7 +310,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_step(name, value):
     before = copies(algo.agent)
     algo.update(batch)
     with pytest.raises(FloatingPointError, match="no step was taken"):
-        algo.settle()
+        algo.finite.settle()
     assert equal(before, algo.agent.parameters())
 
 

@@ -89,8 +89,8 @@ def test_the_same_rollout_gives_the_same_loss_and_gradient_under_both_schemes():
         rollout = collect(algo, collector, batching)
         rows = batching.rows(rollout.streams)
         batch = rows.batch(rollout)
-        algo._evaluate_rollout(rollout.streams, rows, batch)
-        metrics = algo._minibatch(batch, algo.clip)
+        algo.evaluate_rollout(rollout.streams, rows, batch)
+        metrics = algo.minibatch(batch, algo.clip, algo.kl_coef)
         gradients.append((metrics, [p.grad.clone() for p in algo.agent.parameters()]))
     (first, g1), (second, g2) = gradients
     for name in ("policy_loss", "value_loss", "entropy"):
@@ -105,7 +105,7 @@ def test_padding_changes_neither_loss_nor_gradient():
     rollout = collect(algo, collector, batching)
     rows = batching.rows(rollout.streams)
     batch = rows.batch(rollout)
-    algo._evaluate_rollout(rollout.streams, rows, batch)
+    algo.evaluate_rollout(rollout.streams, rows, batch)
     weights = [p.detach().clone() for p in algo.agent.parameters()]
     results = []
     for fill in (0, 3):
@@ -115,7 +115,7 @@ def test_padding_changes_neither_loss_nor_gradient():
         batch.reward = torch.where(batch.mask, batch.reward, torch.nan if fill else 0.0)
         for parameter, weight in zip(algo.agent.parameters(), weights, strict=True):
             parameter.data.copy_(weight)
-        loss = algo._minibatch(batch, algo.clip)["policy_loss"]
+        loss = algo.minibatch(batch, algo.clip, algo.kl_coef)["policy_loss"]
         results.append((loss, [p.grad.clone() for p in algo.agent.parameters()]))
     assert results[0][0] == results[1][0]
     for a, b in zip(results[0][1], results[1][1], strict=True):

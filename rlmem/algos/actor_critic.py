@@ -11,11 +11,13 @@ from torch import Tensor, nn
 from rlmem.agents.actor_critic import MemoryGradient
 from rlmem.agents.off_policy import ContinuousAgent, OffPolicyAgent
 from rlmem.agents.trunk import Features
-from rlmem.algos.diagnostics import DRAWS, action_spread, actions_at_bounds, feature_rank, q_spread, some
-from rlmem.algos.off_policy import Metrics, OffPolicy
-from rlmem.algos.slots import Slots
+from rlmem.algos.off_policy import Metrics, OffPolicy, Slots, q_spread
+from rlmem.algos.on_policy import action_spread, actions_at_bounds, feature_rank, some
 from rlmem.loops.parts import OnNan
 from rlmem.types import Batch
+
+DRAWS = 16
+"""Actions all over [-1, 1] of a slot whose values are compared."""
 
 
 class Seen(NamedTuple):
@@ -58,7 +60,9 @@ class OffPolicyActorCritic(OffPolicy):
         agent = self.agent
         critic = [*agent.trunks.critic.parameters(), *agent.q.parameters()]
         own = agent.trunks.actor.parameters() if self.separate else ()
-        return {"critic": critic, "actor": [*own, *agent.policy.parameters()]}
+        auxiliary = list(getattr(agent, "auxiliary", nn.Module()).parameters())
+        parts = {"critic": critic, "actor": [*own, *agent.policy.parameters()]}
+        return parts | ({"auxiliary": auxiliary} if auxiliary else {})
 
     def critic_loss(self, q_tm1: Tensor, target: Tensor, slots: Slots) -> tuple[Tensor, Metrics, Tensor]:
         """The twins' mean squared errors, summed; metrics; the mean absolute TD error [n].

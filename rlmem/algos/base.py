@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -14,12 +14,12 @@ from torch import Tensor
 from rlmem.acting.evaluate import Request, evaluate
 from rlmem.agents.base import ON_POLICY, Exploration
 from rlmem.agents.trunk import Trunks
-from rlmem.algos.finite import Finite
 from rlmem.batching import Batching
 from rlmem.loops.base import Loop, one_thread
-from rlmem.loops.parts import LoopParts, Results
+from rlmem.loops.parts import Results
 from rlmem.seeding import Streams
 from rlmem.spaces import ACTION_MASK, READABLE, component_sizes, is_bounded, is_flat, is_readable, is_tree
+from rlmem.types import Batch
 
 
 @dataclass(frozen=True)
@@ -64,50 +64,62 @@ class Storage:
     directory: str | None = None
 
 
-class Algorithm(ABC):
-    """Turns experience into a better agent.
+@dataclass(kw_only=True)
+class Outline:
+    """A run with an algorithm, as it is known before the run begins.
 
-    To add one, derive from `OnPolicy`, `OffPolicy` or `Supervised`, which fill in most of what is below, and name the
-    class in a yaml of conf/algo. A kind of algorithm that is none of these derives from this class and fills in the
-    abstract methods; every other member has a default that fits an algorithm whose agent acts, in one process, without
-    a replay.
+    problems: why the choices do not go together, one sentence each; [] if they do
+    notes: what a user should know of the choices, one sentence each
+    training: the number and the size of the updates, for the summary
+    actors: the processes that act, for the summary; None: there are none
+    updates: about how many updates the run makes; None where that cannot be told
+    shown: the most slots of one episode that a rollout or a batch shows in one piece; None: whole episodes
+    reach: the most slots of one episode between which gradients flow in a row; None: whole episodes
+    storage: what the algorithm keeps of the agent's experience; None: too little to need a forecast
     """
 
-    acts: ClassVar[bool] = True
-    """Whether its agent acts in environments; otherwise it answers questions about what it reads."""
-    learns_by_acting: ClassVar[bool] = True
-    """Whether it learns from episodes that its agent plays."""
-    action_spaces: ClassVar[tuple[type[Space], ...]] = ()
-    """The action spaces that the algorithm is defined for."""
-    masks: ClassVar[bool] = False
-    """Whether its losses know action masks."""
-    bounded_actions: ClassVar[bool] = False
-    """Whether continuous actions must lie between bounds."""
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    training: str = ""
+    actors: str | None = None
+    updates: float | None = None
+    shown: int | None = None
+    reach: int | None = None
+    storage: Storage | None = None
+
+
+class Learner(ABC):
+    """Trains a network: what a run needs of every algorithm, whether it learns by acting or from recorded data.
+
+    A loop of the class `loop` calls `setup` and then the methods of its kind of learner.
+    """
+
+    acts: ClassVar[bool]
+    """Whether its network acts in environments; otherwise it answers questions about what it reads."""
+    learns_by_acting: ClassVar[bool]
+    """Whether it learns from episodes that its network plays."""
     one_process: ClassVar[str | None] = None
     """Why several processes cannot train together, such as "learns from one replay"; None: they can."""
     weight_copies: ClassVar[int] = 3
     """Tensors of the size of the weights in a checkpoint: here the weights and two moments of the optimiser."""
     separate: bool = False
     """Whether the critic has an encoder and a memory of its own; a setting of algorithms that offer it."""
+    name: ClassVar[str]
+    """The prefix of its metrics: the name of the class in small letters."""
+    loop: type[Loop]
+    """The loop that trains with it."""
     optim: torch.optim.Optimizer
     """Takes the gradient steps; set when training begins."""
-    finite: Finite
-    """Takes the gradient steps and counts those skipped; set when training begins."""
+    finite: Any
+    """Takes the gradient steps and counts those skipped (`rlmem.algos.on_policy.Finite`); set when training begins."""
 
-    @property
-    def name(self) -> str:
-        """The prefix of the algorithm's metrics."""
-        return type(self).__name__.lower()
+    def __init_subclass__(cls) -> None:
+        cls.name = cls.__name__.lower()
 
     @property
     def rows(self) -> int | None:
         """Rows that the algorithm reads side by side; None: one for every environment."""
         return None
-
-    @property
-    def resumes_environments(self) -> bool:
-        """Whether checkpoints hold the states of environments, which must then offer `state()` and `restore()`."""
-        return self.learns_by_acting
 
     def encoded(self, observation_space: Space) -> Space:
         """The space of what encoders read of a slot, given that of the environment's observations: by default, that."""
@@ -122,37 +134,83 @@ class Algorithm(ABC):
         """
 
     @abstractmethod
-    def make_loop(self, parts: LoopParts) -> Loop:
-        """Take `parts.agent` into training, and build the loop that trains it."""
+    def outline(self, plan: Plan) -> Outline:
+        """What the run would be, and why it cannot be."""
+
+    def explore(self, steps: int, total_steps: int) -> Exploration:
+        """How the agent explores after `steps` of `total_steps` environment steps."""
+        return ON_POLICY
+
+    def prepare_evaluation(self, streams: Streams, device: torch.device) -> None:  # noqa: B027 - most need nothing
+        """Load what `evaluate` needs, if no loop was made, which would have done so."""
 
     @abstractmethod
-    def describe(self, plan: Plan) -> dict[str, str]:
-        """Lines of the summary before a run, by their heading.
-
-        "training" is required: the number and the size of the updates. "actors" is optional: the processes that act.
-        """
-
-    def planned_updates(self, plan: Plan) -> float | None:
-        """About how many updates a run makes; None where that cannot be told before it starts."""
-        return None
-
-    def shown(self, batching: Batching) -> int | None:
-        """The most slots of one episode that a rollout or a batch shows in one piece; None: whole episodes."""
-        return None
-
-    def reach(self, batching: Batching) -> int | None:
-        """The most slots of one episode between which gradients flow in a row; None: whole episodes."""
-        return batching.reach(self.shown(batching))
+    def evaluate(self, agent: Any, env: Any, request: Request) -> Results:
+        """Means over episodes of `agent` in `env` as `request` describes them: {policy: {metric: mean}}."""
 
     @abstractmethod
-    def storage(self, batching: Batching) -> Storage | None:
-        """What the algorithm keeps of the agent's experience; None: too little to need a forecast."""
+    def score(self, results: Results) -> float:
+        """A single number for the results of an evaluation, larger for better."""
 
-    def problems(self, plan: Plan) -> list[str]:
-        """Why the choices of `plan` do not go together, one sentence per reason; [] if they do."""
+    def learnt(self) -> dict[str, Any]:
+        """What was learnt beside the agent's weights and belongs to them, such as a target network."""
+        return {}
+
+    def load_learnt(self, state: dict[str, Any]) -> None:  # noqa: B027 - most have nothing beside the weights
+        """Load what `learnt` of another run of the same algorithm returned."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is needed to continue training exactly, beside the agent's weights."""
+        finite = {"skipped": self.finite.skipped, "in_a_row": self.finite.in_a_row}
+        return {"optimiser": self.optim.state_dict(), "finite": finite}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from what `state_dict` returned. Raises ValueError if it does not fit."""
+        self.optim.load_state_dict(state["optimiser"])
+        for parameter, moments in self.optim.state.items():
+            for name, value in moments.items():
+                if isinstance(value, Tensor) and value.dim() and value.shape != parameter.shape:
+                    raise ValueError(f"{name} of the optimiser is {tuple(value.shape)}, not {tuple(parameter.shape)}")
+        self.finite.skipped, self.finite.in_a_row = state["finite"]["skipped"], state["finite"]["in_a_row"]
+
+
+class Algorithm(Learner):
+    """Improves an agent by the episodes that it plays.
+
+    To add one, derive from `OnPolicy` or `OffPolicy`, which fill in most of what is below, and name the class in a yaml
+    of conf/algo.
+    """
+
+    acts = True
+    learns_by_acting = True
+    action_spaces: ClassVar[tuple[type[Space], ...]] = ()
+    """The action spaces that the algorithm is defined for."""
+    masks: ClassVar[bool] = False
+    """Whether its losses know action masks."""
+    bounded_actions: ClassVar[bool] = False
+    """Whether continuous actions must lie between bounds."""
+    resumes_environments = True
+    """Whether checkpoints hold the states of environments, which must then offer `state()` and `restore()`."""
+
+    auxiliary_loss: Callable[[Batch, Tensor], Tensor] | None = None
+    """A method of this name adds a loss of its own, a scalar, to every gradient step. It reads the rows of a batch and
+    the features [B, T, F] of the critic's trunk, through which its gradient flows."""
+
+    def evaluate(self, agent: Any, env: Any, request: Request) -> Results:
+        with one_thread():
+            return {name: evaluate(agent, env, request, name == "greedy").summary() for name in ("greedy", "sampled")}
+
+    def score(self, results: Results) -> float:
+        """The mean return of greedy episodes."""
+        return results["greedy"]["return_mean"]
+
+    def outline(self, plan: Plan) -> Outline:
+        """The problems with the environment; what learns from rollouts or a replay adds the rest."""
         of_env, of_algo = f"env={plan.choices['env']}", f"algo={plan.choices['algo']}"
         if not isinstance(plan.env, VectorEnv):
-            return [f"{of_env}: holds labelled sequences, in which {of_algo} cannot act; e.g. algo=classify"]
+            return Outline(
+                problems=[f"{of_env}: holds labelled sequences, in which {of_algo} cannot act; e.g. algo=classify"]
+            )
         found, methods = [], ("state", "restore") if self.resumes_environments else ()
         observation, action = plan.env.single_observation_space, plan.env.single_action_space
         if lacks := [f"{name}()" for name in methods if not callable(getattr(plan.env, name, None))]:
@@ -175,10 +233,7 @@ class Algorithm(ABC):
             found.append(f"{of_algo}: {what}; e.g. algo=ppo")
         found += [f"{of_algo}: {problem}" for problem in self._mask_problems(observation, action, of_env)]
         found += self._critic_problems(observation, of_env)
-        found += self.setting_problems(plan)
-        if problem := self.batching_problem(plan.batching):
-            found.append(f"batching={plan.choices['batching']}: {problem}")
-        return found
+        return Outline(problems=found)
 
     def _alternative(self, action: Space) -> str:
         """Another algorithm for an action space, or another environment where no algorithm supports it."""
@@ -210,62 +265,31 @@ class Algorithm(ABC):
             return [f"{given[0]}: observations of {of_env} have one part; e.g. env.privileged=true where it has that"]
         return []
 
-    def notes(self, plan: Plan) -> list[str]:
-        """What a user should know of the choices of `plan` before the run begins, one sentence each."""
-        return []
 
-    def setting_problems(self, plan: Plan) -> list[str]:
-        """Why the algorithm's own settings do not fit the run, one sentence per reason."""
-        return []
+class ScaledRewards(Algorithm):
+    """An algorithm with a factor of the rewards, which it may choose itself: what it has learnt depends on it.
 
-    def batching_problem(self, batching: Batching) -> str | None:
-        """Why the algorithm cannot learn from rows of this scheme; None if it can."""
-        return None
+    scale: the factor; None: it has not been chosen yet
+    """
 
-    def prepare_evaluation(self, streams: Streams, device: torch.device) -> None:  # noqa: B027 - most need nothing
-        """Load what `evaluate` needs, if no loop was made, which would have done so."""
-
-    def evaluate(self, agent: Any, env: Any, request: Request) -> Results:
-        """Means over episodes of `agent` in `env` as `request` describes them: {policy: {metric: mean}}."""
-        with one_thread():
-            return {name: evaluate(agent, env, request, name == "greedy").summary() for name in ("greedy", "sampled")}
-
-    def explore(self, steps: int, total_steps: int) -> Exploration:
-        """How the agent explores after `steps` of `total_steps` environment steps."""
-        return ON_POLICY
-
-    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
-        """Metrics of how the agent explores."""
-        return {}
+    reward_scale: float | None
+    scale: float | None
 
     def learnt(self) -> dict[str, Any]:
-        """What was learnt beside the agent's weights and belongs to them, such as a target network."""
-        return {}
+        """The factor if it was chosen."""
+        return super().learnt() | ({"scale": self.scale} if self.reward_scale is None else {})
 
-    def load_learnt(self, state: dict[str, Any]) -> None:  # noqa: B027 - most have nothing beside the weights
-        """Load what `learnt` of another run of the same algorithm returned."""
-
-    def settle(self) -> list[bool]:
-        """See `Finite.settle`."""
-        return self.finite.settle()
-
-    def skipped(self) -> dict[str, float]:
-        """The number of gradient steps that were left out, as a metric; {} where `on_nan` leaves none out."""
-        return {"nan/skipped": self.finite.skipped} if self.finite.on_nan == "skip" else {}
+    def load_learnt(self, state: dict[str, Any]) -> None:
+        super().load_learnt(state)
+        if self.reward_scale is None:
+            self.scale = state.get("scale", self.scale)
 
     def state_dict(self) -> dict[str, Any]:
-        """What is needed to continue training exactly, beside the agent's weights."""
-        finite = {"skipped": self.finite.skipped, "in_a_row": self.finite.in_a_row}
-        return {"optimiser": self.optim.state_dict(), "finite": finite}
+        return super().state_dict() | {"scale": self.scale}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from what `state_dict` returned. Raises ValueError if it does not fit."""
-        self.optim.load_state_dict(state["optimiser"])
-        for parameter, moments in self.optim.state.items():
-            for name, value in moments.items():
-                if isinstance(value, Tensor) and value.dim() and value.shape != parameter.shape:
-                    raise ValueError(f"{name} of the optimiser is {tuple(value.shape)}, not {tuple(parameter.shape)}")
-        self.finite.skipped, self.finite.in_a_row = state["finite"]["skipped"], state["finite"]["in_a_row"]
+        super().load_state_dict(state)
+        self.scale = state["scale"]
 
 
 def _unreadable(space: Space) -> tuple[str, str]:

@@ -10,9 +10,8 @@ from torch import Tensor
 from rlmem.agents.base import Exploration
 from rlmem.agents.off_policy import QAgent
 from rlmem.agents.trunk import Features, Trunks
-from rlmem.algos.diagnostics import feature_rank, q_spread
-from rlmem.algos.off_policy import Metrics, OffPolicy
-from rlmem.algos.slots import Slots
+from rlmem.algos.off_policy import Metrics, OffPolicy, Slots, q_spread
+from rlmem.algos.on_policy import feature_rank
 from rlmem.losses.q_learning import chosen, greedy_value, huber, huber_of_mean, rescaled, unscaled
 from rlmem.types import Batch, UnitFloat
 

@@ -2,20 +2,16 @@
 
 from dataclasses import dataclass
 from math import log
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from rlmem.acting.actors import ActorPool
 from rlmem.acting.cluster import missing
-from rlmem.agents.actor_critic import ActorCritic
-from rlmem.algos.base import Plan
+from rlmem.algos.base import Outline, Plan
 from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, mean, means, replay_deviation
 from rlmem.batching import Batching, Rollout, Rows
-from rlmem.loops.base import Loop
 from rlmem.loops.on_policy import ActorLoop
-from rlmem.loops.parts import LoopParts
 from rlmem.losses.ppo import clipped_surrogate
 from rlmem.losses.returns import vtrace
 from rlmem.parallel import summed
@@ -63,35 +59,23 @@ class Impala(OnPolicy):
     actors: NonNegativeInt = 0
     ray_address: str | None = None
 
-    @property
-    def resumes_environments(self) -> bool:
-        return not self.actors
+    def __post_init__(self) -> None:
+        if self.actors:
+            self.loop, self.resumes_environments = ActorLoop, False
 
-    def make_loop(self, parts: LoopParts) -> Loop:
+    def outline(self, plan: Plan) -> Outline:
+        outline = super().outline(plan)
         if not self.actors:
-            return super().make_loop(parts)
-        self.setup(cast(ActorCritic, parts.agent), parts.streams.torch("rows"), parts.on_nan)
-        device, say = parts.device, parts.progress.say
-        pool = ActorPool(
-            parts.make_actor, self.actors, parts.num_envs, parts.agent, parts.streams, device, say, self.ray_address
-        )
-        return ActorLoop(algo=self, collector=pool, **vars(parts))
-
-    def setting_problems(self, plan: Plan) -> list[str]:
-        if not self.actors:
-            return []
-        found = [missing()]
+            return outline
+        problems = [missing()]
         if plan.processes > 1:
             devices = f"trainer.devices={plan.processes}"
-            found.append(f"one process learns from actors, not {devices}; expected 1; e.g. algo.actors=0")
-        return [f"algo.actors={self.actors}: {problem}" for problem in found if problem]
-
-    def describe(self, plan: Plan) -> dict[str, str]:
-        if not self.actors:
-            return super().describe(plan)
+            problems.append(f"one process learns from actors, not {devices}; expected 1; e.g. algo.actors=0")
+        outline.problems += [f"algo.actors={self.actors}: {problem}" for problem in problems if problem]
         processes = f"{self.actors} processes on Ray" if self.actors > 1 else "a process on Ray"
         unordered = "rollouts come in any order, so neither this run nor a resumed one can be repeated exactly"
-        return super().describe(plan) | {"actors": f"{processes}; {unordered}"}
+        outline.actors = f"{processes}; {unordered}"
+        return outline
 
     def make_optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         if self.optimiser == "adam":
@@ -152,4 +136,7 @@ class Impala(OnPolicy):
             "ratio_max_dev": replay_deviation(log_ratio, batch.mask),
             "rho_mean": mean(log_ratio.clamp(max=log(self.rho_bar)).exp(), mask),
         }
-        return loss * summed(mask.sum()) if self.reduction == "sum" else loss, metrics
+        loss = loss * summed(mask.sum()) if self.reduction == "sum" else loss
+        for name, auxiliary in self.auxiliary(batch, critic).items():
+            loss, metrics[name] = loss + auxiliary, auxiliary
+        return loss, metrics

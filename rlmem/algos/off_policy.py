@@ -5,7 +5,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,16 +13,22 @@ from torch import Tensor, nn
 from rlmem.agents.base import Exploration
 from rlmem.agents.head_settings import HeadSettings
 from rlmem.agents.off_policy import OffPolicyAgent
-from rlmem.algos.base import Algorithm, Plan, Storage
-from rlmem.algos.finite import Finite
-from rlmem.algos.slots import Slots
-from rlmem.batching import Batching, Segment
-from rlmem.loops.base import Loop
+from rlmem.algos.base import Outline, Plan, ScaledRewards, Storage
+from rlmem.algos.on_policy import Finite
+from rlmem.batching import Segment
 from rlmem.loops.off_policy import OffPolicyLoop
-from rlmem.loops.parts import LoopParts, OnNan
+from rlmem.loops.parts import OnNan
 from rlmem.losses.returns import n_step_return
-from rlmem.replay import Replay
-from rlmem.types import Batch, NonNegativeInt, PositiveFloat, PositiveInt, PositiveUnitFloat, UnitFloat
+from rlmem.types import (
+    Batch,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    PositiveUnitFloat,
+    UnitFloat,
+    action_mask,
+    flagged,
+)
 
 Metrics = dict[str, Tensor]
 
@@ -30,8 +36,40 @@ LEAST_REWARD = 1e-6
 """The root mean square below which rewards are not scaled up to one: the user must then set `reward_scale`."""
 
 
+class Slots:
+    """The n acted slots of a batch, and those behind them. Slots are numbered b * T + t.
+
+    acted: [n], the slots in which the agent acted
+    after: [n], the slot behind each of them, which is its successor
+    weight: [n], importance weights; None: all are one
+    """
+
+    def __init__(self, batch: Batch):
+        self.acted = flagged(batch.mask)
+        self.after = self.acted + 1
+        weight = batch.behaviour.get("weight")
+        self.weight = None if weight is None else self.of(weight)
+
+    def of(self, x: Tensor) -> Tensor:
+        """[B, T, ...] to [n, ...], where the agent acted."""
+        return x.flatten(0, 1)[self.acted]
+
+    def masks(self, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
+        """The action masks [n, A] of the slots that acted, and of those behind them; None: all actions are allowed."""
+        mask = action_mask(batch.obs)
+        return (None, None) if mask is None else (self.of(mask), mask.flatten(0, 1)[self.after])
+
+    def mean(self, x: Tensor) -> Tensor:
+        """The mean of x [n]; zero if there is no slot."""
+        return x.sum() / max(len(x), 1)
+
+    def weighted_mean(self, x: Tensor) -> Tensor:
+        """The mean of x [n] times the importance weights; the sum is still divided by n."""
+        return self.mean(x if self.weight is None else self.weight * x)
+
+
 @dataclass(kw_only=True)
-class OffPolicy(HeadSettings, Algorithm):
+class OffPolicy(ScaledRewards, HeadSettings):
     """An algorithm that learns from replayed episodes.
 
     An update reads `batch_size` transitions of whole episodes or segments of them. The target of slot t bootstraps
@@ -88,79 +126,50 @@ class OffPolicy(HeadSettings, Algorithm):
     one_process = "learns from one replay"
     weight_copies = 4  # including the target network
 
+    loop = OffPolicyLoop
+
     @abstractmethod
     def explore(self, steps: int, total_steps: int) -> Exploration: ...
 
-    def make_loop(self, parts: LoopParts) -> Loop:
-        self.setup(cast(OffPolicyAgent, parts.agent), parts.streams.torch("losses", parts.device), parts.on_nan)
-        stores = parts.state_slots(replay=True) is not None
-        parts.agent.trunks.step_all = stores
-        exponents = self.priority_exponent, self.importance_exponent
-        folder = None if self.replay_dir is None else Path(self.replay_dir)
-        state = parts.agent.initial_state(1) if stores else None
-        replay = Replay(self.capacity, parts.num_envs, parts.device, *exponents, folder, state)
-        return OffPolicyLoop(
-            algo=self,
-            collector=parts.make_collector(),
-            replay=replay,
-            generator=parts.streams.torch("replay"),
-            exploration=self.explore(parts.total_steps, parts.total_steps),
-            **vars(parts),
-        )
+    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
+        """Metrics of how the agent explores."""
+        return {}
 
-    def describe(self, plan: Plan) -> dict[str, str]:
-        rate = f"{self.update_ratio:g} updates per {self.update_per} after {self.learning_starts:,}"
-        rows = plan.batching.num_rows if isinstance(plan.batching, Segment) else None
-        read = f"{rows} segments" if rows else f"{self.batch_size:,} transitions"
-        return {"training": f"(the first {self.random_steps:,} at random), {rate}, {read} each"}
-
-    def planned_updates(self, plan: Plan) -> float | None:
-        learning = max(plan.total_steps - self.learning_starts, 0)
-        return self.update_ratio * learning if self.update_per == "step" else None
-
-    def shown(self, batching: Batching) -> int | None:
-        return batching.longest_episode(self.batch_size)
-
-    def storage(self, batching: Batching) -> Storage:
-        kept = batching.state_slots(replay=True)
-        every = kept.every if kept else None
-        return Storage(self.collect_slots, capacity=self.capacity, state_every=every, directory=self.replay_dir)
-
-    def setting_problems(self, plan: Plan) -> list[str]:
-        found = [
+    def outline(self, plan: Plan) -> Outline:
+        outline, batching = super().outline(plan), plan.batching
+        length, rows = (batching.length, batching.num_rows) if isinstance(batching, Segment) else (None, None)
+        if problem := batching.replay_problem(self.batch_size):
+            outline.problems.append(f"batching={plan.choices['batching']}: {problem}")
+        outline.problems += [
             f"algo.{name}={steps}: the run ends before, at total_steps={plan.total_steps}; "
             f"e.g. algo.{name}={plan.total_steps // 10}"
             for name, steps in (("learning_starts", self.learning_starts), ("random_steps", self.random_steps))
             if steps >= plan.total_steps
         ]
-        if self.replay_dir is not None:
-            folder = Path(self.replay_dir).absolute()  # which need not exist yet
-            try:
-                there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-                TemporaryFile(dir=there).close()
-            except (OSError, ValueError) as error:  # ValueError: a null byte
-                reason = getattr(error, "strerror", None) or str(error)
-                found.append(
-                    f"algo.replay_dir={self.replay_dir}: cannot be written ({reason}); e.g. algo.replay_dir=/tmp"
-                )
-        return found
-
-    def notes(self, plan: Plan) -> list[str]:
-        length = plan.batching.length if isinstance(plan.batching, Segment) else None
-        if length is None or length >= self.n_step:
-            return []
-        what = f"algo.n_step={self.n_step}: no row holds more than {length} rewards, where returns end"
-        return [f"{what}; e.g. batching.length={4 * self.n_step}"]
-
-    def batching_problem(self, batching: Batching) -> str | None:
-        return batching.replay_problem(self.batch_size)
+        if self.replay_dir is not None and (reason := _why_unwritable(Path(self.replay_dir))):
+            what = f"cannot be written ({reason})"
+            outline.problems.append(f"algo.replay_dir={self.replay_dir}: {what}; e.g. algo.replay_dir=/tmp")
+        if length is not None and length < self.n_step:
+            what = f"algo.n_step={self.n_step}: no row holds more than {length} rewards, where returns end"
+            outline.notes.append(f"{what}; e.g. batching.length={4 * self.n_step}")
+        rate = f"{self.update_ratio:g} updates per {self.update_per} after {self.learning_starts:,}"
+        read = f"{rows} segments" if rows else f"{self.batch_size:,} transitions"
+        outline.training = f"(the first {self.random_steps:,} at random), {rate}, {read} each"
+        if self.update_per == "step":
+            outline.updates = self.update_ratio * max(plan.total_steps - self.learning_starts, 0)
+        outline.shown = batching.longest_episode(self.batch_size)
+        outline.reach = batching.reach(outline.shown)
+        kept = batching.state_slots(replay=True)
+        every = kept.every if kept else None
+        outline.storage = Storage(self.collect_slots, None, False, self.capacity, every, self.replay_dir)
+        return outline
 
     @abstractmethod
     def loss(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
         """The loss of a batch, metrics, and the TD errors [n] of the acted slots, for priorities."""
 
     def diagnose(self, batch: Batch) -> Metrics:
-        """What a batch tells about the state of the networks; see `rlmem.algos.diagnostics`."""
+        """Measures of the networks on a batch, such as its `feature_rank`."""
         return {}
 
     def setup(self, agent: OffPolicyAgent, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
@@ -202,6 +211,9 @@ class OffPolicy(HeadSettings, Algorithm):
         Returns metrics and the TD errors [n] of the acted slots.
         """
         loss, metrics, td_error = self.loss(batch)
+        if self.auxiliary_loss is not None:
+            auxiliary = self.auxiliary_loss(batch, self.agent.trunks.read_critic(batch))
+            loss, metrics["auxiliary_loss"] = loss + auxiliary, auxiliary.detach()
         self.optim.zero_grad()
         loss.backward()
         return metrics | self.step(loss), td_error
@@ -236,12 +248,11 @@ class OffPolicy(HeadSettings, Algorithm):
 
     def learnt(self) -> dict[str, Any]:
         """The target network, and the scale of rewards if the algorithm has chosen it: critics depend on it."""
-        chosen = {"scale": self.scale} if self.reward_scale is None else {}
-        return {"target": self.target.state_dict()} | chosen
+        return super().learnt() | {"target": self.target.state_dict()}
 
     def load_learnt(self, state: dict[str, Any]) -> None:
+        super().load_learnt(state)
         self.target.load_state_dict(state["target"])
-        self.scale = state.get("scale", self.scale)
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {
@@ -249,7 +260,6 @@ class OffPolicy(HeadSettings, Algorithm):
             "generator": self.generator.get_state(),
             "generator_device": self.generator.device.type,
             "updates": self.updates,
-            "scale": self.scale,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -257,4 +267,19 @@ class OffPolicy(HeadSettings, Algorithm):
         self.target.load_state_dict(state["target"])
         if state["generator_device"] == self.generator.device.type:  # else not its kind of state
             self.generator.set_state(state["generator"].cpu())
-        self.updates, self.scale = state["updates"], state["scale"]
+        self.updates = state["updates"]
+
+
+def _why_unwritable(folder: Path) -> str | None:
+    """Why no file can be made in a folder, which need not exist yet; None if one can."""
+    try:
+        there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
+        TemporaryFile(dir=there).close()
+    except (OSError, ValueError) as error:  # ValueError: a null byte
+        return getattr(error, "strerror", None) or str(error)
+    return None
+
+
+def q_spread(q: Tensor) -> Tensor:
+    """How far the values [..., A] of the best and the worst of A actions are apart, the mean over slots."""
+    return (q.amax(-1) - q.amin(-1)).mean()

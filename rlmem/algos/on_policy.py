@@ -1,5 +1,6 @@
 """What algorithms that learn from rollouts share: their settings, the agent and the optimiser's step."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,18 +12,23 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from rlmem.agents.actor_critic import ActorCritic, MemoryGradient
+from rlmem.agents.base import ON_POLICY, Exploration
 from rlmem.agents.head_settings import HeadSettings
 from rlmem.agents.trunk import Trunks
-from rlmem.algos.base import Algorithm, Plan, Storage
-from rlmem.algos.diagnostics import action_spread, actions_at_bounds, feature_rank
-from rlmem.algos.finite import Finite
+from rlmem.algos.base import Algorithm, Outline, Plan, Storage
 from rlmem.batching import Batching, Rollout, Rows
-from rlmem.loops.base import Loop
 from rlmem.loops.on_policy import OnPolicyLoop
-from rlmem.loops.parts import LoopParts, OnNan
+from rlmem.loops.parts import OnNan
 from rlmem.losses.reduce import masked_mean, masked_total
 from rlmem.parallel import alone, largest, least, place, sum_gradients, summed, totals
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, on_host
+
+MOST_SKIPPED = 100
+"""Steps that may be skipped in a row; parameters that fail more often will not recover."""
+SLOTS = 128
+"""The most slots whose features are decomposed."""
+BOUND = 0.99
+"""From this size on, an action of [-1, 1] counts as at a bound: tanh' is below 0.02 there."""
 
 
 @dataclass(kw_only=True)
@@ -44,6 +50,8 @@ class FromRollouts(HeadSettings, Algorithm):
     max_grad_norm: PositiveFloat | None = 0.5
     gamma: UnitFloat = 0.99
 
+    loop = OnPolicyLoop
+
     def setup(self, agent: Any, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
         """Prepare to train an agent.
 
@@ -57,28 +65,24 @@ class FromRollouts(HeadSettings, Algorithm):
         if agent.graphs is not None and alone():  # in several processes, a gradient holds means over the rows of all
             agent.graphs.record(self)
 
-    def make_loop(self, parts: LoopParts) -> Loop:
-        generator = parts.streams.torch(parts.own_stream("rows"))
-        self.setup(parts.agent, generator, parts.on_nan)
-        at_end = self.explore(parts.total_steps, parts.total_steps)  # for the evaluation of a run that has ended
-        return OnPolicyLoop(algo=self, collector=parts.make_collector(), exploration=at_end, **vars(parts))
+    def outline(self, plan: Plan) -> Outline:
+        outline, num_envs = super().outline(plan), plan.num_envs * plan.processes
+        if problem := plan.batching.on_policy_problem():
+            outline.problems.append(f"batching={plan.choices['batching']}: {problem}")
+        outline.updates = updates = -(-plan.total_steps // (self.rollout_slots * num_envs))
+        outline.training = f"in about {updates:,} updates of {num_envs} x {self.rollout_slots} slots"
+        outline.shown = None if self.complete_episodes else self.rollout_slots
+        outline.reach = plan.batching.reach(outline.shown)
+        outline.storage = Storage(self.rollout_slots, slots_key="rollout_slots", with_gradient=True)
+        return outline
 
-    def describe(self, plan: Plan) -> dict[str, str]:
-        num_envs = plan.num_envs * plan.processes
-        updates = f"in about {self.planned_updates(plan):,} updates"
-        return {"training": f"{updates} of {num_envs} x {self.rollout_slots} slots"}
+    def explore(self, steps: int, total_steps: int) -> Exploration:
+        """How the agent explores after `steps` of `total_steps` environment steps: by its policy as it is."""
+        return ON_POLICY
 
-    def planned_updates(self, plan: Plan) -> int:
-        return -(-plan.total_steps // (self.rollout_slots * plan.num_envs * plan.processes))
-
-    def shown(self, batching: Batching) -> int | None:
-        return None if self.complete_episodes else self.rollout_slots
-
-    def storage(self, batching: Batching) -> Storage:
-        return Storage(self.rollout_slots, slots_key="rollout_slots", with_gradient=True)
-
-    def batching_problem(self, batching: Batching) -> str | None:
-        return batching.on_policy_problem()
+    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
+        """Metrics of how the agent explores."""
+        return {}
 
     def make_optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.Adam(parameters, lr=self.lr, fused=True)
@@ -103,6 +107,24 @@ class FromRollouts(HeadSettings, Algorithm):
         parts = least(min(most, n))
         orders = (torch.randperm(n, generator=self.generator) for _ in range(epochs))
         return [learn(batch.rows(part)) for order in orders for part in order.tensor_split(parts)]
+
+    def minibatch(self, batch: Batch, *coefficients: float) -> dict[str, Tensor]:
+        """Take one gradient step on some rows, as `loss_gradients` says. Returns metrics."""
+        if self.agent.trunks.stateless:
+            batch = batch.acted()
+        loss, metrics, gradients = self.loss_gradients(batch, *coefficients)
+        grad_norm = self.step(loss, gradients)
+        values = torch.stack([*metrics.values(), grad_norm])  # copies: the next replay of a graph writes over them
+        return dict(zip((*metrics, "grad_norm"), values.unbind(), strict=True))
+
+    def loss_gradients(
+        self, batch: Batch, *coefficients: float
+    ) -> tuple[Tensor, dict[str, Tensor], list[Tensor | None]]:
+        """The loss of some rows, metrics, and the gradients of the loss, for `minibatch`.
+
+        coefficients: numbers that may change from update to update
+        """
+        raise NotImplementedError
 
     def named(self, metrics: dict[str, float]) -> dict[str, float]:
         """The metrics with the algorithm's name as their prefix."""
@@ -135,12 +157,16 @@ class FromRollouts(HeadSettings, Algorithm):
         self.finite.step(self.optim, loss=loss, grad_norm=grad_norm)
         return grad_norm
 
+    def auxiliary(self, batch: Batch, features: Tensor) -> dict[str, Tensor]:
+        """The auxiliary loss of some rows by its name; {} without one. features: [B, T, F] of the critic's trunk."""
+        return {} if self.auxiliary_loss is None else {"auxiliary_loss": self.auxiliary_loss(batch, features)}
+
     def taken(self, steps: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
         """The metrics of the steps that were taken, of those of all steps in their order."""
-        return [metrics for metrics, taken in zip(steps, self.settle(), strict=True) if taken]
+        return [metrics for metrics, taken in zip(steps, self.finite.settle(), strict=True) if taken]
 
     def diagnose(self, features: Tensor, action: Tensor) -> dict[str, float]:
-        """What the acted slots say about critic and policy (`rlmem.algos.diagnostics`), the mean over all processes.
+        """Measures of the critic and the policy on the acted slots, the mean over all processes.
 
         features: [n, F] of the critic
         action: [n, ...]
@@ -150,8 +176,7 @@ class FromRollouts(HeadSettings, Algorithm):
             action = action.clamp(-1, 1)  # as the environment does; a mean far outside would hide how little it differs
             measures |= {"actions_at_bounds": (actions_at_bounds, action), "action_spread": (action_spread, action)}
         n = len(features)
-        found = [n * float(measure(x)) if n else 0.0 for measure, x in measures.values()]
-        *sums, count = totals(*found, n)
+        *sums, count = totals(*(n * float(measure(x)) if n else 0.0 for measure, x in measures.values()), n)
         return {name: total / count for name, total in zip(measures, sums, strict=True)}
 
     def state_dict(self) -> dict[str, Any]:
@@ -238,3 +263,89 @@ def batch_metrics(rollout: Rollout, rows: Rows, batch: Batch) -> dict[str, float
         "batch/transitions": int(transitions),
         "batch/pad_fraction": padding / place().size,
     }
+
+
+class Finite:
+    """Takes the gradient steps whose loss and gradient are finite, and no others.
+
+    A step is decided on the device, and the next may follow at once; what was decided is known after `settle`.
+
+    on_nan: stop: raise FloatingPointError; skip: leave the step out, at most MOST_SKIPPED times in a row
+    """
+
+    def __init__(self, on_nan: OnNan = "stop"):
+        self.on_nan = on_nan
+        self.skipped = self.in_a_row = 0
+        self.unsettled: list[tuple[tuple[str, ...], Tensor, Tensor]] = []
+
+    def step(self, optim: torch.optim.Optimizer, **numbers: Tensor) -> None:
+        """Take the optimiser's step if the numbers, loss and gradient norms, are finite. If `on_nan` is stop, none is
+        taken after one that was not.
+
+        Fused optimisers read on the device whether to (`found_inf`, as from torch's GradScaler); others wait for it.
+        """
+        values = torch.stack([number.detach() for number in numbers.values()])
+        finite = torch.isfinite(values).all()
+        if self.on_nan == "stop" and self.unsettled:
+            finite = finite & self.unsettled[-1][2]
+        self.unsettled.append((tuple(numbers), values, finite))
+        if optim.defaults.get("fused"):
+            optim.found_inf = (~finite).float()  # type: ignore[attr-defined]
+            optim.step()
+        elif finite:
+            optim.step()
+
+    def settle(self) -> list[bool]:
+        """Whether each step since the last call was taken. Raises FloatingPointError for the first that was not if
+        `on_nan` says so.
+        """
+        unsettled, self.unsettled = self.unsettled, []
+        if not unsettled:
+            return []
+        numbers = iter(torch.cat([values for _, values, _ in unsettled]).tolist())
+        taken = []
+        for names, _, _ in unsettled:
+            found = {name: next(numbers) for name in names}
+            taken.append(all(map(math.isfinite, found.values())))
+            if taken[-1]:
+                self.in_a_row = 0
+                continue
+            self.skipped += 1
+            self.in_a_row += 1
+            if self.on_nan == "stop" or self.in_a_row > MOST_SKIPPED:
+                before = f" after {MOST_SKIPPED} in a row that were skipped" if self.in_a_row > MOST_SKIPPED else ""
+                values = ", ".join(f"{name} {value}" for name, value in found.items())
+                raise FloatingPointError(f"{values}{before}: no step was taken")
+        return taken
+
+    def metrics(self) -> dict[str, float]:
+        """The number of gradient steps that were left out; {} where `on_nan` leaves none out."""
+        return {"nan/skipped": self.skipped} if self.on_nan == "skip" else {}
+
+
+def some(features: Tensor) -> Tensor:
+    """At most SLOTS of the slots of features [n, F], evenly spaced."""
+    return features[torch.linspace(0, len(features) - 1, min(len(features), SLOTS), device=features.device).long()]
+
+
+def feature_rank(features: Tensor, share: float = 0.99) -> Tensor:
+    """Effective rank of features [n, F] (Kumar et al. 2021, arXiv:2010.14498, section 3).
+
+    It is the number of singular values, from the largest, that make up `share` of their sum, over at most SLOTS slots.
+    NaN if they cannot be found, as for features that are not finite.
+    """
+    try:
+        sizes = torch.linalg.svdvals(some(features))
+    except torch.linalg.LinAlgError:
+        return features.new_tensor(torch.nan)
+    return (sizes.cumsum(0) < share * sizes.sum()).sum() + 1
+
+
+def actions_at_bounds(action: Tensor) -> Tensor:
+    """Share of the components of actions [..., K] that lie at or beyond a bound of [-1, 1]."""
+    return (action.abs() >= BOUND).float().mean()
+
+
+def action_spread(action: Tensor) -> Tensor:
+    """Standard deviation of actions [n, K] over slots, the mean over their components."""
+    return action.std(0, correction=0).mean()

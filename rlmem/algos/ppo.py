@@ -2,14 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from rlmem.agents.actor_critic import ActorCritic
-from rlmem.algos.base import Plan
+from rlmem.algos.base import Outline, Plan, ScaledRewards
 from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, mean, means, replay_deviation
 from rlmem.batching import Batching, Rollout, Rows
 from rlmem.loops.parts import OnNan
@@ -22,7 +21,7 @@ from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, Sha
 
 
 @dataclass(kw_only=True)
-class PPO(OnPolicy):
+class PPO(ScaledRewards, OnPolicy):
     """Proximal Policy Optimisation (Schulman et al. 2017, arXiv:1707.06347) with recurrent rows.
 
         loss = clipped surrogate + value_coef * value error - entropy_coef * entropy + kl_coef * KL(old || new)
@@ -73,18 +72,11 @@ class PPO(OnPolicy):
         super().setup(agent, generator, on_nan)
         self.scale = self.reward_scale
 
-    def learnt(self) -> dict[str, Any]:
-        """The scale of rewards if it was chosen: the critic depends on it."""
-        return {"scale": self.scale} if self.reward_scale is None else {}
-
-    def load_learnt(self, state: dict[str, Any]) -> None:
-        if self.reward_scale is None:
-            self.scale = state.get("scale")
-
-    def describe(self, plan: Plan) -> dict[str, str]:
+    def outline(self, plan: Plan) -> Outline:
+        outline = super().outline(plan)
         rows = plan.num_envs if plan.choices["batching"] == "tape" else self.num_minibatches
-        passes = f"{self.epochs} epochs of {min(self.num_minibatches, rows)} minibatches"
-        return {"training": f"{super().describe(plan)['training']}, {passes}"}
+        outline.training += f", {self.epochs} epochs of {min(self.num_minibatches, rows)} minibatches"
+        return outline
 
     def make_optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.Adam(parameters, lr=self.lr, eps=self.adam_eps, fused=True)
@@ -93,8 +85,8 @@ class PPO(OnPolicy):
         lr, clip = self.anneal(progress), self.clip * (1 - progress) if self.anneal_clip else self.clip
         rows = cut(rollout, batching)
         batch = rows.batch(rollout)
-        metrics = self._evaluate_rollout(rollout.streams, rows, batch)
-        learn = partial(self._minibatch, clip=clip)
+        metrics = self.evaluate_rollout(rollout.streams, rows, batch)
+        learn = lambda part: self.minibatch(part, clip, self.kl_coef)  # noqa: E731
         steps = self.taken(self.passes(batch, self.epochs, self.num_minibatches, learn))
         metrics |= means(steps)
         if self.kl_coef and steps:
@@ -105,7 +97,7 @@ class PPO(OnPolicy):
         return self.named(metrics | {"lr": lr}) | batch_metrics(rollout, rows, batch)
 
     @torch.no_grad()
-    def _evaluate_rollout(self, streams: Batch, rows: Rows, batch: Batch) -> dict[str, float]:
+    def evaluate_rollout(self, streams: Batch, rows: Rows, batch: Batch) -> dict[str, float]:
         """Read all rows once as training will, before any gradient step. Fills `batch.behaviour` with advantages and
         targets; returns metrics, with the deviation from what acting computed.
         """
@@ -145,23 +137,12 @@ class PPO(OnPolicy):
             self.scale = 1 / max(unit * float(mean(returns.square(), streams.mask).sqrt()), 1.0)
         return self.scale
 
-    def _minibatch(self, batch: Batch, clip: float) -> dict[str, Tensor]:
-        """Take one gradient step on some rows. Returns metrics."""
-        if self.agent.trunks.stateless:
-            batch = batch.acted()
-        loss, metrics, gradients = self._gradients(batch, clip, self.kl_coef)
-        grad_norm = self.step(loss, gradients)
-        values = torch.stack([*metrics.values(), grad_norm])  # copies: the next replay of a graph writes over them
-        return dict(zip((*metrics, "grad_norm"), values.unbind(), strict=True))
-
     @recorded
-    def _gradients(
-        self, batch: Batch, clip: float, kl_coef: float
+    def loss_gradients(
+        self, batch: Batch, *coefficients: float
     ) -> tuple[Tensor, dict[str, Tensor], list[Tensor | None]]:
-        """The loss of some rows, metrics, and the gradients of the loss.
-
-        clip, kl_coef: the coefficients that may change from update to update
-        """
+        """As `OnPolicy.loss_gradients`; the coefficients are those of the clip and of the KL penalty."""
+        clip, kl_coef = coefficients
         old, mask = batch.behaviour, batch.mask
         actor, critic = self.agent.trunks.read(batch)
         parameters, value = self.agent.heads(actor, critic, action_mask(batch.obs))
@@ -189,12 +170,13 @@ class PPO(OnPolicy):
             loss = loss + kl_coef * kl
         names = "policy_loss", "value_loss", "entropy", "kl", "clip_fraction"
         metrics = dict(zip(names, all_means.detach().unbind(), strict=True))
+        for name, auxiliary in self.auxiliary(batch, critic).items():
+            loss, metrics[name] = loss + auxiliary, auxiliary.detach()
         return loss.detach(), metrics, self.gradients(loss)
 
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"kl_coef": self.kl_coef, "scale": self.scale}
+        return super().state_dict() | {"kl_coef": self.kl_coef}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.kl_coef = state["kl_coef"]
-        self.load_learnt(state)

@@ -1,7 +1,6 @@
 """PQN: Q-learning in parallel environments, without a replay and without a target network."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from gymnasium import Space, spaces
@@ -11,7 +10,7 @@ from rlmem.agents.base import Exploration
 from rlmem.agents.head_settings import NormedHeadSettings
 from rlmem.agents.off_policy import QAgent
 from rlmem.agents.trunk import Trunks
-from rlmem.algos.base import Plan
+from rlmem.algos.base import Outline, Plan, ScaledRewards
 from rlmem.algos.off_policy import LEAST_REWARD
 from rlmem.algos.on_policy import FromRollouts, batch_metrics, cut, mean, means
 from rlmem.batching import Batching, Rollout, Rows
@@ -24,7 +23,7 @@ from rlmem.types import Batch, PositiveFloat, PositiveInt, UnitFloat, action_mas
 
 
 @dataclass(kw_only=True)
-class PQN(NormedHeadSettings, FromRollouts):
+class PQN(ScaledRewards, NormedHeadSettings, FromRollouts):
     """Parallelised Q-network (Gallici et al. 2024, arXiv:2407.04811): Q(lambda) on rollouts, with layer norm in place
     of a replay and a target network.
 
@@ -68,10 +67,11 @@ class PQN(NormedHeadSettings, FromRollouts):
     def make_optimiser(self, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.Adam(parameters, lr=self.lr, eps=self.adam_eps, fused=True)
 
-    def describe(self, plan: Plan) -> dict[str, str]:
+    def outline(self, plan: Plan) -> Outline:
+        outline = super().outline(plan)
         rows = plan.num_envs if plan.choices["batching"] == "tape" else self.num_minibatches
-        passes = f"{self.epochs} epochs of {min(self.num_minibatches, rows)} minibatches"
-        return {"training": f"{super().describe(plan)['training']}, {passes}"}
+        outline.training += f", {self.epochs} epochs of {min(self.num_minibatches, rows)} minibatches"
+        return outline
 
     def explore(self, steps: int, total_steps: int) -> Exploration:
         passed = min(steps / max(self.epsilon_fraction * total_steps, 1), 1)
@@ -83,13 +83,13 @@ class PQN(NormedHeadSettings, FromRollouts):
     def update(self, rollout: Rollout, batching: Batching, progress: float) -> dict[str, float]:
         lr, rows = self.anneal(progress), cut(rollout, batching)
         batch = rows.batch(rollout)
-        metrics = self._evaluate_rollout(rollout.streams, rows, batch)
-        steps = self.passes(batch, self.epochs, self.num_minibatches, self._minibatch)
+        metrics = self.evaluate_rollout(rollout.streams, rows, batch)
+        steps = self.passes(batch, self.epochs, self.num_minibatches, self.minibatch)
         metrics |= means(self.taken(steps))
         return self.named(metrics | {"lr": lr}) | batch_metrics(rollout, rows, batch)
 
     @torch.no_grad()
-    def _evaluate_rollout(self, streams: Batch, rows: Rows, batch: Batch) -> dict[str, float]:
+    def evaluate_rollout(self, streams: Batch, rows: Rows, batch: Batch) -> dict[str, float]:
         """Read all rows once, before any gradient step. Fills `batch.behaviour` with targets; returns metrics."""
         self._scale_rewards(streams)
         scale, mask = self.scale or 1.0, batch.mask
@@ -113,36 +113,17 @@ class PQN(NormedHeadSettings, FromRollouts):
         if self.scale is None and count:
             self.scale = 1 / max((total / count) ** 0.5, LEAST_REWARD)
 
-    def learnt(self) -> dict[str, Any]:
-        """The scale of rewards if it was chosen: the values depend on it."""
-        return {"scale": self.scale} if self.reward_scale is None else {}
-
-    def load_learnt(self, state: dict[str, Any]) -> None:
-        if self.reward_scale is None:
-            self.scale = state.get("scale")
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"scale": self.scale}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.scale = state["scale"]
-
-    def _minibatch(self, batch: Batch) -> dict[str, Tensor]:
-        """Take one gradient step on some rows. Returns metrics."""
-        if self.agent.trunks.stateless:
-            batch = batch.acted()
-        metrics, gradients = self._gradients(batch)
-        grad_norm = self.step(metrics["loss"], gradients)
-        values = torch.stack([*metrics.values(), grad_norm])  # copies: the next replay of a graph writes over them
-        return dict(zip((*metrics, "grad_norm"), values.unbind(), strict=True))
-
     @recorded
-    def _gradients(self, batch: Batch) -> tuple[dict[str, Tensor], list[Tensor | None]]:
-        """Metrics of some rows, the loss among them, and its gradients."""
-        q = self.agent.q(self.agent.trunks.read_critic(batch))
-        taken = chosen(q, self.agent.joint.index(batch.action))
+    def loss_gradients(
+        self, batch: Batch, *coefficients: float
+    ) -> tuple[Tensor, dict[str, Tensor], list[Tensor | None]]:
+        """As `FromRollouts.loss_gradients`; there are no coefficients."""
+        features = self.agent.trunks.read_critic(batch)
+        taken = chosen(self.agent.q(features), self.agent.joint.index(batch.action))
         error = taken - batch.behaviour["target"]
         loss = mean(error.square(), batch.mask) / 2
         metrics = {"loss": loss, "q_mean": mean(taken, batch.mask), "td_error": mean(error.abs(), batch.mask)}
-        return {name: value.detach() for name, value in metrics.items()}, self.gradients(loss)
+        for name, auxiliary in self.auxiliary(batch, features).items():
+            loss, metrics[name] = loss + auxiliary, auxiliary
+        metrics = {name: value.detach() for name, value in metrics.items()}
+        return loss.detach(), metrics, self.gradients(loss)

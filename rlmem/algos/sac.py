@@ -13,8 +13,7 @@ from rlmem.agents.base import Exploration
 from rlmem.agents.off_policy import CategoricalAgent, OffPolicyAgent, TanhGaussianAgent
 from rlmem.agents.trunk import Trunks
 from rlmem.algos.actor_critic import OffPolicyActorCritic, Seen, frozen
-from rlmem.algos.off_policy import Metrics
-from rlmem.algos.slots import Slots
+from rlmem.algos.off_policy import Metrics, Slots
 from rlmem.losses.q_learning import chosen
 from rlmem.losses.sac import actor_loss, actor_loss_discrete, soft_value, soft_value_discrete, temperature_loss
 from rlmem.types import Batch, PositiveFloat, PositiveUnitFloat

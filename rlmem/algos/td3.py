@@ -11,8 +11,7 @@ from rlmem.agents.base import Exploration
 from rlmem.agents.off_policy import DeterministicAgent
 from rlmem.agents.trunk import Trunks
 from rlmem.algos.actor_critic import OffPolicyActorCritic, frozen
-from rlmem.algos.off_policy import Metrics
-from rlmem.algos.slots import Slots
+from rlmem.algos.off_policy import Metrics, Slots
 from rlmem.types import Batch, NonNegativeFloat, PositiveInt
 
 

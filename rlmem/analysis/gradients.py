@@ -37,8 +37,8 @@ def measure(run: LoadedRun, *, episodes: int = 4) -> Result:
     is exactly 0. Norms are means over the episodes that are long enough for the lag. The end of a rollout cuts rows,
     too; it may fall anywhere in an episode, and is taken to fall where rollouts would end that begin with the episode.
     """
-    trunk, batching, algo = run.agent.trunks.critic, run.parts.batching, run.parts.algo
-    shown, storage = algo.shown(batching), algo.storage(batching)
+    trunk, batching, outline = run.agent.trunks.critic, run.parts.batching, run.parts.outline
+    shown, storage = outline.shown, outline.storage
     replays = storage is not None and storage.capacity is not None
     whole, trained = [], []
     for episode in run.play(episodes):

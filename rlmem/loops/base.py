@@ -3,11 +3,10 @@
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from time import perf_counter, process_time
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,19 +14,23 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from rlmem.acting.collector import Episode
-from rlmem.acting.evaluate import Request
-from rlmem.acting.workers import closing
-from rlmem.agents.base import ON_POLICY, Agent, Exploration
+from rlmem.agents.base import ON_POLICY, Exploration
+from rlmem.batching import StateSlots
 from rlmem.errors import Fault
-from rlmem.loops.notices import Notices
-from rlmem.loops.parts import Learner, LoopParts, Results, Source
+from rlmem.loops.callbacks import notify
+from rlmem.loops.evaluation import Evaluations, result_metrics, result_text
+from rlmem.loops.parts import Output, Results, Training
 from rlmem.parallel import alone, largest, of_first, place
 from rlmem.system.signals import Stopped
 
 RECENT = 100
 """How many of the newest episodes the shown and logged mean return is over."""
-LOGGED = ("return_mean", "length_mean", "success_rate", "unfinished")
-"""The numbers of an evaluation that are logged as metrics."""
+FEWEST_EPISODES = 8
+"""A run whose batches hold fewer says so: the transitions of one episode are much alike."""
+SATURATED, STILL = 0.95, 0.1
+"""A policy is saturated if this share of its actions lies at the bounds, and they spread less than this over slots."""
+PATIENCE = 5
+"""Iterations in a row after which a saturated policy is reported."""
 Iteration = tuple[dict[str, float], list[Episode]]
 """The metrics of an iteration, and the episodes that ended in it."""
 
@@ -44,52 +47,46 @@ def one_thread() -> Iterator[None]:
 
 
 def due(every: int | None, before: int, now: int) -> bool:
-    """Whether what happens every `every` environment steps is due; None: it never is."""
+    """True if what happens every `every` environment steps is due; None: it never is."""
     return every is not None and now // every > before // every
 
 
-@dataclass(kw_only=True)
-class Loop(LoopParts, ABC):
-    """Trains `agent` with `algo` for exactly `total_steps` environment steps, or until an evaluation reaches `stop_at`.
+class Loop(ABC):
+    """Trains an agent with `algo` for exactly `total_steps` environment steps, or until a score reaches `stop_at`.
 
-    A subclass writes `advance`: collect, learn, and return what happened. One call of it is one iteration: one row in
-    metrics.jsonl, and whatever is due. `state_dict` taken between calls continues the run exactly.
+    A subclass sets `collector` and writes `advance`: collect, learn, and return what happened. One call of it is one
+    iteration: one row in metrics.jsonl, and whatever is due. `state_dict` between two calls continues a run exactly.
 
+    algo: learns (`rlmem.algos.base.Learner`)
+    collector: the source of its data, with `steps` so far and `seconds` by what they were spent on
     exploration: how the agent explores at present, also when an evaluation samples its actions
     best_return: the largest `objective` so far
     cut: whether the last rollout dropped unfinished episodes (`Rollout.cut`), which biases those that ended
     elapsed, learn_time: seconds spent in iterations, and those of them spent on learning
-    cpu_time: seconds of the cores that this process used in iterations; NaN where a checkpoint did not know
+    cpu_time: seconds of the cores that this process used in iterations
     completed_steps: environment steps at the end of the last complete iteration
     evaluated: environment steps at the last evaluation
     evaluation_due: whether a stop has put off an evaluation that is due
     stop: an exception, set from outside to end the run; raised once a checkpoint has been saved
-    notices: what has been said about learning
     """
 
-    best_metric: ClassVar[str] = "eval/greedy/best"
-    """The name of the best `objective` so far in metrics.jsonl."""
-    saved: ClassVar[tuple[str, ...]] = ("updates", "last_evaluation", "elapsed", "learn_time")
+    saved: ClassVar[tuple[str, ...]] = ("updates", "last_evaluation", "elapsed", "learn_time", "cpu_time", "evaluated")
     """What a checkpoint holds under the same names, beside the agent's state."""
 
-    algo: Learner
-    collector: Source
-    exploration: Exploration = ON_POLICY
-    updates: int = 0
-    best_return: float | None = None
-    last_evaluation: Results = field(default_factory=dict)
-    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
-    cut: bool = False
-    elapsed: float = 0.0
-    learn_time: float = 0.0
-    cpu_time: float = 0.0
-    completed_steps: int = 0
-    evaluation_due: bool = False
-    evaluated: int = 0
-    stop: BaseException | None = None
-    notices: Notices = field(init=False)
+    collector: Any
 
-    def __post_init__(self) -> None:
+    def __init__(self, algo: Any, training: Training, evaluations: Evaluations, output: Output):
+        self.algo, self.training, self.evaluations, self.output = algo, training, evaluations, output
+        self.agent, self.batching, self.total_steps = training.agent, training.batching, training.total_steps
+        self.recorder, self.progress, self.experiment = output.recorder, output.progress, output.experiment
+        self.exploration: Exploration = ON_POLICY
+        self.updates = self.completed_steps = self.evaluated = 0
+        self.elapsed = self.learn_time = self.cpu_time = 0.0
+        self.best_return: float | None = None
+        self.last_evaluation: Results = {}
+        self.recent: deque[float] = deque(maxlen=RECENT)
+        self.cut = self.evaluation_due = False
+        self.stop: BaseException | None = None
         self.notices = Notices(lambda line: self.progress.say(f"step {self.collector.steps}: {line}"))
 
     def run(self) -> Results:
@@ -100,37 +97,38 @@ class Loop(LoopParts, ABC):
 
     @property
     def done(self) -> bool:
-        """Whether the budget is spent, or an evaluation has ended the run early, and what was learnt is evaluated."""
+        """True if the budget is spent or an evaluation has ended the run early, and what was learnt is evaluated."""
         spent = self.collector.steps >= self.total_steps or self.ends_early
         return spent and bool(self.last_evaluation) and not self.evaluation_due
 
     @property
     def ends_early(self) -> bool:
-        """Whether the last evaluation has reached `stop_at` before the budget was spent."""
-        if self.stop_at is None or not self.last_evaluation or self.collector.steps >= self.total_steps:
+        """True if the last evaluation has reached `stop_at` before the budget was spent."""
+        stop_at = self.evaluations.stop_at
+        if stop_at is None or not self.last_evaluation or self.collector.steps >= self.total_steps:
             return False
-        return self.objective() >= self.stop_at
+        return self.objective() >= stop_at
 
     def turn(self) -> None:
         """Run one iteration, and the evaluation and the checkpoint that are due after it. May raise `stop`."""
         before = self.completed_steps
         if self.collector.steps < self.total_steps and not self.evaluation_due:
             complete = self.iterate()
-            self.evaluation_due = complete and due(self.evaluation_every, before, self.completed_steps)
+            self.evaluation_due = complete and due(self.evaluations.every, before, self.completed_steps)
         if self.collector.steps >= self.total_steps:
             self.evaluation_due = True
         if self.evaluation_due and self.asked_to_stop() is None:
             self.evaluate()
             self.evaluation_due = False
         stop = self.asked_to_stop()
-        if self.done or stop is not None or due(self.checkpoint_every, before, self.completed_steps):
+        if self.done or stop is not None or due(self.output.checkpoint_every, before, self.completed_steps):
             self.save()
             stop = self.asked_to_stop()
         if stop is not None and not self.done:
             raise stop
 
     def asked_to_stop(self) -> BaseException | None:
-        """What to raise if a signal has reached this process or another one of the run; None: go on."""
+        """The exception to raise if a signal has reached this process or another one of the run; None: continue."""
         if not alone():
             signum = int(largest(torch.tensor(getattr(self.stop, "signum", 0))))
             if not signum:  # a signal that came meanwhile counts when all have agreed on it
@@ -155,7 +153,7 @@ class Loop(LoopParts, ABC):
         if iteration is None:
             return False
         self.completed_steps = self.collector.steps
-        self._record(*iteration)
+        self.record(*iteration)
         return True
 
     @abstractmethod
@@ -169,8 +167,8 @@ class Loop(LoopParts, ABC):
         yield
         self.learn_time += perf_counter() - began
 
-    def _record(self, metrics: dict[str, float], episodes: list[Episode]) -> None:
-        steps = self.collector.steps
+    def record(self, metrics: dict[str, float], episodes: list[Episode]) -> None:
+        """Write and show what happened in an iteration."""
         returns = [episode.episode_return for episode in episodes]
         self.recent.extend(returns)
         row: dict[str, float] = {"update": self.updates, "train/episodes": len(episodes)}
@@ -180,78 +178,65 @@ class Loop(LoopParts, ABC):
         if self.recent:
             row[f"train/return_last_{RECENT}"] = float(np.mean(self.recent))
         self.recorder.episodes(episode.row() for episode in episodes)
-        shown = self.recorder.metrics(steps, row | metrics | self._timing())
-        self.progress.update(steps, row.get(f"train/return_last_{RECENT}"), self.shares())
-        self.callbacks.call("on_iteration", shown)
+        self.show(row | metrics, row.get(f"train/return_last_{RECENT}"))
+
+    def show(self, row: dict[str, float], score: float | None, name: str = "return") -> None:
+        """Write a row of metrics with the times so far, and show it with the recent score, which has a name."""
+        steps, shares = self.collector.steps, self.shares()
+        rate = {"time/steps_per_second": steps / max(self.elapsed, 1e-9)}
+        times = {"time/elapsed": self.elapsed, "time/cpu": self.cpu_time, **rate}
+        times |= {f"time/{part}": share for part, share in shares.items()}
+        written = self.recorder.metrics(steps, row | times)
+        self.progress.update(steps, score, shares, name)
+        self.call("on_iteration", written)
+
+    def call(self, event: str, *arguments: Any) -> None:
+        """Call a method of all callbacks."""
+        for name, callback in self.output.callbacks.items():
+            notify(name, callback, event, *arguments)
 
     def shares(self) -> dict[str, float]:
         """Fractions of the time spent in the environment, acting (or waiting for those who do) and learning."""
         seconds = {**self.collector.seconds, "learn": self.learn_time}
         return {name: spent / max(self.elapsed, 1e-9) for name, spent in seconds.items()}
 
-    def _timing(self) -> dict[str, float]:
-        rate = self.collector.steps / max(self.elapsed, 1e-9)
-        shares = {f"time/{name}": share for name, share in self.shares().items()}
-        return {"time/elapsed": self.elapsed, "time/cpu": self.cpu_time, "time/steps_per_second": rate, **shares}
+    def state_slots(self, replay: bool) -> StateSlots | None:
+        """As `Batching.state_slots`; None if no memory has a state that could be kept."""
+        return None if self.agent.trunks.stateless else self.batching.state_slots(replay)
 
     def evaluate(self) -> None:
         """Play evaluation episodes, on the first process alone, and keep the best agent."""
         self.recorder.require_intact()
-        self.last_evaluation = results = of_first(self._play() if place().rank == 0 else {})
-        self._film()  # before loggers look for it
-        self.evaluated = self.collector.steps
-        score = self.objective()
+        steps, play = self.collector.steps, self.evaluations.play
+        results = play(self.algo, self.agent, self.exploration, steps) if place().rank == 0 else {}
+        self.last_evaluation = results = of_first(results)
+        last = steps >= self.total_steps or self.ends_early
+        if (every := self.evaluations.film_every) and (last or due(every, self.evaluated, steps)):
+            with one_thread():
+                self.evaluations.film(self.agent, steps)  # type: ignore[arg-type] # before loggers look for it
+        self.evaluated = steps
+        score, acts = self.objective(), self.algo.learns_by_acting
         if math.isfinite(score) and (self.best_return is None or score > self.best_return):
             self.best_return = score
             with self._writing("the best agent"):
-                self.checkpoints.save_best(self.agent_state())
-        best = {} if self.best_return is None else {self.best_metric: self.best_return}
-        self.recorder.metrics(self.collector.steps, self.evaluation_metrics(results) | best)
-        self.progress.say(f"evaluation at {self.collector.steps}: {self.evaluation_text()}")
-        self.callbacks.call("on_evaluation", self.collector.steps, results)
-
-    def _film(self) -> None:
-        """Film the agent, if that is due at this evaluation, or if it is the last."""
-        steps, videos = self.collector.steps, self.videos
-        last = steps >= self.total_steps or self.ends_early
-        if videos is not None and (last or due(videos.every, self.evaluated, steps)):
-            with one_thread():
-                videos.film(cast(Agent, self.agent), steps)
+                self.output.checkpoints.save_best(self.agent_state())
+        row = result_metrics(results) | ({} if acts else {"eval/score": score})
+        if self.best_return is not None:
+            row["eval/greedy/best" if acts else "eval/best"] = self.best_return
+        self.recorder.metrics(steps, row)
+        self.progress.say(f"evaluation at {steps}: {result_text(results)}")
+        self.call("on_evaluation", steps, results)
 
     def objective(self) -> float:
-        """A single number for the last evaluation, larger for better: the mean return of greedy episodes."""
-        return self.last_evaluation["greedy"]["return_mean"]
-
-    def evaluation_text(self) -> str:
-        """The result of the last evaluation, for the user."""
-        of = [f"{name} {r['return_mean']:.3f} ± {r['return_sem']:.3f}" for name, r in self.last_evaluation.items()]
-        return f"return {', '.join(of)}"
-
-    def evaluation_sample(self) -> str:
-        """What the means of an evaluation are taken over, for the user."""
-        return f"{self.evaluation_episodes} episodes each; ± is the standard error of the mean"
-
-    def evaluation_metrics(self, results: Results) -> dict[str, float]:
-        """An evaluation's results as metrics."""
-        known = ((policy, name, values) for policy, values in results.items() for name in LOGGED if name in values)
-        return {f"eval/{policy}/{name}": values[name] for policy, name, values in known}
-
-    def _play(self) -> Results:
-        step, most = f"step {self.collector.steps}", self.evaluation_steps
-        say = lambda line: self.progress.say(f"{step}: {line}")  # noqa: E731
-        request = Request(self.evaluation_episodes, self.streams, self.device, most, say, self.exploration)
-        try:
-            with closing(self.make_eval_env()) as env:
-                return self.algo.evaluate(self.agent, env, request)
-        except Fault as fault:
-            raise Fault(f"{step}: evaluation: {fault}", fault.traceback) from fault
+        """A single number for the last evaluation, larger for better (`Learner.score`)."""
+        return self.algo.score(self.last_evaluation)
 
     def save(self) -> None:
         """Write a checkpoint. Raises Fault if it cannot be written; the earlier ones are intact then."""
         state = self.state_dict()
         with self._writing("a checkpoint"):
-            path = self.checkpoints.save(self.collector.steps, state)
-        self.callbacks.call("on_checkpoint", path)
+            path = self.output.checkpoints.save(self.collector.steps, state)
+        self.call("on_checkpoint", path)
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[None]:
@@ -276,14 +261,12 @@ class Loop(LoopParts, ABC):
             "algo": self.algo.state_dict(),
             "collector": self.collector.state_dict(),
             **{name: getattr(self, name) for name in self.saved},
-            "cpu_time": self.cpu_time,
             "since": self.completed_steps,
             "owed": self.evaluation_due,
             "recent": list(self.recent),
             "clock": self.collector.seconds.copy(),
             "record": self.recorder.position(),
             "notices": self.notices.state_dict(),
-            "evaluated": self.evaluated,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -293,10 +276,49 @@ class Loop(LoopParts, ABC):
         self.collector.load_state_dict(state["collector"])
         for name in ("best_return", *self.saved):
             setattr(self, name, state[name])
-        self.cpu_time = state.get("cpu_time", math.nan)  # development versions of this format did not count it
         self.completed_steps, self.evaluation_due = state["since"], state["owed"]
         self.recent.extend(state["recent"])
         self.collector.seconds.update(state["clock"])
         self.recorder.rewind(state["record"])
-        self.evaluated = state["evaluated"]
         self.notices.load_state_dict(state["notices"])
+
+
+class Notices:
+    """Says what a user should know about how a run learns, each thing once, also over interruptions.
+
+    say: shows a line
+    """
+
+    def __init__(self, say: Callable[[str], None]):
+        self.say, self.said, self.saturated = say, set[str](), 0
+
+    def once(self, kind: str, text: str) -> None:
+        """Say `text`, unless something of this kind has been said."""
+        if kind not in self.said:
+            self.said.add(kind)
+            self.say(text)
+
+    def read(self, metrics: Mapping[str, float], episodes: float | None, advice: Mapping[str, str]) -> None:
+        """Report what the metrics of an iteration, by their last names, show.
+
+        episodes: in a batch, the mean; None: too early to tell
+        advice: what to do about few `episodes` and `saturation`
+        """
+        if episodes is not None and episodes < FEWEST_EPISODES:
+            few = (
+                f"a batch holds about {episodes:.1f} episodes; from fewer than {FEWEST_EPISODES}, learning is unsteady"
+            )
+            self.once("episodes", f"{few}; {advice['episodes']}")
+        share, spread = metrics.get("actions_at_bounds", 0.0), metrics.get("action_spread", 1.0)
+        self.saturated = self.saturated + 1 if share >= SATURATED and spread < STILL else 0
+        if self.saturated >= PATIENCE:
+            where = f"the policy stands still: {share:.0%} of its actions lie at a bound, whatever it sees"
+            self.once("saturation", f"{where}, where learning can hardly move them; {advice['saturation']}")
+        if (scale := metrics.get("reward_scale", 1.0)) != 1.0:
+            self.once("scale", f"rewards are learnt from times {scale:.3g} (algo.reward_scale)")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"said": sorted(self.said), "saturated": self.saturated}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.said, self.saturated = set(state["said"]), state["saturated"]

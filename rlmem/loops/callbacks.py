@@ -1,9 +1,7 @@
 """Callbacks: code of a user's own that a run calls as it goes on."""
 
 import traceback
-from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +31,11 @@ class Callback:
         """The run has reached its end."""
 
 
-@dataclass
-class Callbacks:
-    """The callbacks of a run by name, called in turn."""
-
-    of: Mapping[str, Callback] = field(default_factory=dict)
-
-    def call(self, event: str, *arguments: Any) -> None:
-        """Call a method of all. Raises Fault for an exception."""
-        for name, callback in self.of.items():
-            try:
-                getattr(callback, event)(*deepcopy(arguments))
-            except (UserError, Fault):
-                raise
-            except Exception as error:  # whatever a user's code raises
-                raise Fault(f"callbacks.{name}: {event} raised {one_line(error)}", traceback.format_exc()) from error
+def notify(name: str, callback: Callback, event: str, *arguments: Any) -> None:
+    """Call the method `event` of a callback with copies of the arguments. Raises Fault for an exception."""
+    try:
+        getattr(callback, event)(*deepcopy(arguments))
+    except (UserError, Fault):
+        raise
+    except Exception as error:  # whatever a user's code raises
+        raise Fault(f"callbacks.{name}: {event} raised {one_line(error)}", traceback.format_exc()) from error

@@ -3,46 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlmem.acting.collector import Collector, Episode
-from rlmem.agents.base import Exploration, Network
+from rlmem.acting.collector import Episode
 from rlmem.errors import Fault
-from rlmem.loops.base import Iteration, Loop, one_thread
-from rlmem.loops.notices import FEWEST_EPISODES
+from rlmem.loops.base import FEWEST_EPISODES, Iteration, Loop, one_thread
+from rlmem.loops.evaluation import Evaluations
 from rlmem.loops.observe import observe
-from rlmem.loops.parts import Learner
+from rlmem.loops.parts import Output, Training, make_collector
 from rlmem.memory.base import redraw
 from rlmem.replay import Replay
-from rlmem.types import Batch
 
 ENOUGH_TO_TELL = 2 * FEWEST_EPISODES
 """Episodes in the replay from which on batches of few episodes are reported: before, they could not hold more."""
-
-
-class ReplayLearner(Learner, Protocol):
-    """What the off-policy loop needs of an algorithm; see `rlmem.algos.off_policy.OffPolicy` for what members mean."""
-
-    batch_size: int
-    collect_slots: int
-    learning_starts: int
-    update_ratio: float
-    record_every: int
-    scale: float | None
-    target: Network
-
-    @property
-    def update_per(self) -> str: ...
-    def explore(self, steps: int, total_steps: int) -> Exploration: ...
-    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]: ...
-    def scale_rewards(self, rewards: Tensor) -> None: ...
-    def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]: ...
-    def settle(self) -> list[bool]: ...
-    def diagnose(self, batch: Batch) -> dict[str, Tensor]: ...
+ADVICE = {
+    "episodes": "e.g. a larger algo.batch_size, or shorter segments",
+    "saturation": "e.g. a smaller algo.lr, or a larger algo.action_l2 (TD3)",
+}
 
 
 @dataclass
@@ -77,7 +59,6 @@ class Tally:
         return cls(**state | {"ended": [Episode(**episode) for episode in state["ended"]]})
 
 
-@dataclass(kw_only=True)
 class OffPolicyLoop(Loop):
     """One iteration is at least `algo.record_every` environment steps, in rounds: a few slots in every environment,
     then the updates that are due by `algo.update_ratio`. A checkpoint may be taken after any round.
@@ -85,6 +66,7 @@ class OffPolicyLoop(Loop):
     No update is due before `algo.learning_starts` steps, nor before the replay holds anything that the batching scheme
     can draw; updates that were not due are not made up for later.
 
+    algo: an `rlmem.algos.off_policy.OffPolicy`
     generator: draws what updates read
     counted: steps or episodes so far that make updates due
     sample_time: seconds spent on drawing batches
@@ -92,13 +74,20 @@ class OffPolicyLoop(Loop):
 
     saved = (*Loop.saved, "counted", "sample_time")
 
-    algo: ReplayLearner
-    collector: Collector
-    replay: Replay
-    generator: torch.Generator
-    counted: int = 0
-    tally: Tally = field(default_factory=Tally)
-    sample_time: float = 0.0
+    def __init__(self, algo: Any, training: Training, evaluations: Evaluations, output: Output):
+        super().__init__(algo, training, evaluations, output)
+        streams, device, agent = training.streams, training.device, training.agent
+        algo.setup(agent, streams.torch("losses", device), training.on_nan)
+        agent.trunks.step_all = keeps_states = self.state_slots(replay=True) is not None
+        exponents = algo.priority_exponent, algo.importance_exponent
+        folder = None if algo.replay_dir is None else Path(algo.replay_dir)
+        state = agent.initial_state(1) if keeps_states else None
+        self.replay = Replay(algo.capacity, training.num_envs, device, *exponents, folder, state)
+        self.collector = make_collector(training, output)
+        self.generator = streams.torch("replay")
+        self.exploration = algo.explore(self.total_steps, self.total_steps)
+        self.observes = bool(agent.normalisers())
+        self.tally, self.counted, self.sample_time = Tally(), 0, 0.0
 
     def advance(self) -> Iteration | None:
         end = min(self.completed_steps + self.algo.record_every, self.total_steps)
@@ -109,34 +98,38 @@ class OffPolicyLoop(Loop):
         redraw(self.agent)
         redraw(self.algo.target)
         tally, self.tally = self.tally, Tally()
-        kept = {"replay/transitions": self.replay.transitions, "replay/episodes": self.replay.episodes}
-        exploring = self.algo.exploration_metrics(self.exploration).items()
-        how = {f"explore/{name}": value for name, value in exploring}
-        means = tally.means() | (self._diagnose() if tally.updates else {})
-        if tally.updates and self.replay.episodes >= ENOUGH_TO_TELL:
-            self.notices.few_episodes(means["batch/episodes"], "e.g. a larger algo.batch_size, or shorter segments")
-        return how | means | kept | self.algo.skipped(), tally.ended
+        metrics = tally.means()
+        if tally.updates:
+            metrics |= self._diagnose()
+            enough = self.replay.episodes >= ENOUGH_TO_TELL
+            plain = {name.rpartition("/")[2]: value for name, value in metrics.items()}
+            self.notices.read(plain, metrics["batch/episodes"] if enough else None, ADVICE)
+        explored = self.algo.exploration_metrics(self.exploration).items()
+        metrics |= {f"explore/{name}": value for name, value in explored}
+        metrics |= {"replay/transitions": self.replay.transitions, "replay/episodes": self.replay.episodes}
+        return metrics | self.algo.finite.metrics(), tally.ended
 
     def _diagnose(self) -> dict[str, float]:
-        """What a batch of its own says about policy and critic; the draws of training stay as they are."""
+        """Measures of policy and critic on a batch of its own; the draws of training stay as they are."""
         generator = torch.Generator().manual_seed(self.collector.steps)
-        found = self.algo.diagnose(self.replay.sample(self.batching, self.algo.batch_size, generator).batch)
-        metrics = {name: float(value) for name, value in found.items()}
-        self.notices.saturation(metrics, "e.g. a smaller algo.lr, or a larger algo.action_l2 (TD3)")
-        return {f"{self.algo.name}/{name}": value for name, value in metrics.items()}
+        sample = self.replay.sample(self.batching, self.algo.batch_size, generator)
+        return {f"{self.algo.name}/{name}": float(value) for name, value in self.algo.diagnose(sample.batch).items()}
 
     def _round(self) -> None:
         """Act in every environment, and make the updates that are due."""
         before = self.collector.steps
         self.exploration = self.algo.explore(before, self.total_steps)
-        slots = self.state_slots(replay=True)
         with one_thread():
             rollout, episodes = self.collector.collect(
-                self.algo.collect_slots, self.total_steps - before, state_slots=slots, exploration=self.exploration
+                self.algo.collect_slots,
+                self.total_steps - before,
+                state_slots=self.state_slots(replay=True),
+                exploration=self.exploration,
             )
         self.tally.ended += episodes
         with self.learning():
-            observe(rollout.streams, self.agent, self.algo.target)
+            if self.observes:
+                observe(rollout.streams, self.agent, self.algo.target)
             try:
                 completed = self.replay.add(rollout)
             except Fault as fault:  # an episode that is longer than the replay
@@ -147,7 +140,7 @@ class OffPolicyLoop(Loop):
             made = []
             while self.updates + 1 <= due:
                 made.append(self._learn())
-            for (metrics, sampled), taken in zip(made, self.algo.settle(), strict=True):
+            for (metrics, sampled), taken in zip(made, self.algo.finite.settle(), strict=True):
                 self.tally.add({f"{self.algo.name}/{k}": x for k, x in metrics.items()} if taken else {}, sampled)
         self._warn(max((episode.length for episode in episodes), default=0))
 

@@ -1,48 +1,48 @@
 """The on-policy loops: a rollout, then an update from it."""
 
 from contextlib import closing
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Protocol
+from dataclasses import asdict
+from typing import Any, ClassVar
 
 from rlmem.acting.actors import ActorPool
 from rlmem.acting.collector import Collector, Episode
-from rlmem.agents.base import Exploration
-from rlmem.batching import Batching, Rollout
+from rlmem.batching import Rollout
 from rlmem.loops.base import Iteration, Loop, one_thread
+from rlmem.loops.evaluation import Evaluations
 from rlmem.loops.observe import observe
-from rlmem.loops.parts import Learner, Results
+from rlmem.loops.parts import Output, Results, Training, make_collector, own_stream
 from rlmem.memory.base import redraw
 from rlmem.parallel import alone, gathered, place, totals
 
 RATIO_ALARM = {"float32": 1e-3, "tf32": 2.5e-3, "bf16": 2e-2}
 """By the precision of the run's products (docs/design.md, "Precision")."""
 """Rounding stays far below this deviation; see the replay invariant in docs/design.md."""
+ADVICE = {"episodes": "e.g. env.num_envs=8", "saturation": "e.g. a smaller algo.lr"}
 
 
-class RolloutLearner(Learner, Protocol):
-    """What the on-policy loop needs of an algorithm; see `rlmem.algos.on_policy.OnPolicy` for what members mean."""
-
-    rollout_slots: int
-    complete_episodes: bool
-
-    def explore(self, steps: int, total_steps: int) -> Exploration: ...
-    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]: ...
-    def update(self, rollout: Rollout, batching: Batching, progress: float) -> dict[str, float]: ...
-
-
-@dataclass(kw_only=True)
 class OnPolicyLoop(Loop):
     """One iteration is one update: a rollout of `algo.rollout_slots` slots per environment (the last one shorter).
 
     With several processes (`rlmem.parallel`) each collects in environments of its own, and all make the same update.
 
+    algo: an `rlmem.algos.on_policy.FromRollouts`
     redraws: whether memories that draw random numbers get another seed after every update
     """
 
-    algo: RolloutLearner
+    redraws: ClassVar[bool] = True
+
     collector: Collector | ActorPool
 
-    redraws: ClassVar[bool] = True
+    def __init__(self, algo: Any, training: Training, evaluations: Evaluations, output: Output):
+        super().__init__(algo, training, evaluations, output)
+        algo.setup(training.agent, training.streams.torch(own_stream("rows")), training.on_nan)
+        self.collector = self.source()
+        self.exploration = algo.explore(self.total_steps, self.total_steps)  # of the evaluation of a run that has ended
+        self.observes = bool(self.agent.normalisers())
+
+    def source(self) -> Collector | ActorPool:
+        """The source of rollouts."""
+        return make_collector(self.training, self.output)
 
     def collect(self) -> tuple[Rollout, list[Episode]]:
         """Act with this process's share of what is left of the budget.
@@ -51,15 +51,14 @@ class OnPolicyLoop(Loop):
         Environments are numbered as in one vector, and steps as if all processes had acted at the same pace.
         """
         here, before = place(), self.collector.steps
-        budget, state_slots = self.total_steps - before, self.state_slots(replay=False)
-        share = budget // here.size + (here.rank < budget % here.size)
+        budget = self.total_steps - before
         self.exploration = self.algo.explore(before, self.total_steps)
         with one_thread():
             rollout, ended = self.collector.collect(
                 self.algo.rollout_slots,
-                share,
+                budget // here.size + (here.rank < budget % here.size),
                 complete_episodes=self.algo.complete_episodes,
-                state_slots=state_slots,
+                state_slots=self.state_slots(replay=False),
                 exploration=self.exploration,
             )
         if alone():
@@ -67,9 +66,9 @@ class OnPolicyLoop(Loop):
         self.collector.steps = before + int(totals(self.collector.steps - before)[0])
         for episode in ended:
             episode.step = min(before + (episode.step - before) * here.size, self.collector.steps)
-            episode.env += here.rank * self.num_envs
-        episodes = [Episode(**given) for part in gathered([asdict(episode) for episode in ended]) for given in part]
-        return rollout, sorted(episodes, key=lambda episode: episode.step)
+            episode.env += here.rank * self.training.num_envs
+        rows = [row for part in gathered([asdict(episode) for episode in ended]) for row in part]
+        return rollout, sorted((Episode(**row) for row in rows), key=lambda episode: episode.step)
 
     def advance(self) -> Iteration:
         fraction = self.collector.steps / self.total_steps
@@ -77,26 +76,20 @@ class OnPolicyLoop(Loop):
         self.cut = totals(rollout.cut)[0] > 0
         with self.learning():
             metrics = self.algo.update(rollout, self.batching, fraction)
-            observe(rollout.streams, self.agent)  # only now: the update reads with the statistics that acting had
+            if self.observes:  # only now: the update reads with the statistics that acting had
+                observe(rollout.streams, self.agent)
             if self.redraws:
                 redraw(self.agent)
         self.updates += 1
-        (seen,) = totals(self.num_envs + int(rollout.streams.start[:, 1:].sum()))
-        self.notices.few_episodes(seen, "e.g. env.num_envs=8")
-        prefix = f"{self.algo.name}/"
-        own = {name.removeprefix(prefix): value for name, value in metrics.items()}
-        self.notices.saturation(own, "e.g. a smaller algo.lr")
-        if own.get("reward_scale", 1.0) != 1.0:
-            what = f"rewards are learnt from times {own['reward_scale']:.3g} (algo.reward_scale)"
-            self.notices.once("scale", what)
-        deviation = f"{prefix}ratio_max_dev"
-        if metrics.get(deviation, 0) > RATIO_ALARM[self.agent.computes_in]:
-            what = f"{deviation} is {metrics[deviation]:.1e}: training does not read what acting read"
-            why = "a memory or environment that breaks its contract?"
-            self.progress.say(f"step {self.collector.steps}: {what}; {why}")
-        exploring = self.algo.exploration_metrics(self.exploration).items()
-        how = {f"explore/{name}": value for name, value in exploring}
-        return how | metrics | self.algo.skipped(), episodes
+        (episodes_read,) = totals(self.training.num_envs + int(rollout.streams.start[:, 1:].sum()))
+        plain = {name.removeprefix(f"{self.algo.name}/"): value for name, value in metrics.items()}
+        self.notices.read(plain, episodes_read, ADVICE)
+        if (deviation := plain.get("ratio_max_dev", 0)) > RATIO_ALARM[self.agent.computes_in]:
+            what = f"{self.algo.name}/ratio_max_dev is {deviation:.1e}: training does not read what acting read"
+            self.notices.say(f"{what}; a memory or environment that breaks its contract?")
+        explored = self.algo.exploration_metrics(self.exploration).items()
+        explored = {f"explore/{name}": value for name, value in explored}
+        return explored | metrics | self.algo.finite.metrics(), episodes
 
     def state_dict(self) -> dict[str, Any]:
         """On the first process, the states of all processes; the others only send theirs."""
@@ -111,7 +104,6 @@ class OnPolicyLoop(Loop):
         super().load_state_dict(state)
 
 
-@dataclass(kw_only=True)
 class ActorLoop(OnPolicyLoop):
     """An `OnPolicyLoop` with actors in other processes: an update learns from the first rollout that is ready.
 
@@ -121,6 +113,11 @@ class ActorLoop(OnPolicyLoop):
     collector: ActorPool
 
     redraws = False  # a rollout that comes late must be read with the seed that it was acted with
+
+    def source(self) -> ActorPool:
+        training, algo = self.training, self.algo
+        where = training.streams, training.device, self.progress.say, algo.ray_address
+        return ActorPool(training.make_actor, algo.actors, training.num_envs, self.agent, *where)
 
     def run(self) -> Results:
         with closing(self.collector):

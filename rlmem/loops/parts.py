@@ -1,19 +1,16 @@
-"""What a training loop is made of, and what it needs of the algorithm that it runs."""
+"""What a run hands to its loop: what is trained, and where its record goes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal
 
 import torch
 from gymnasium.vector import VectorEnv
 
 from rlmem.acting.collector import Collector
-from rlmem.acting.evaluate import Request
 from rlmem.agents.base import Agent, Network
 from rlmem.batching import Batching
-from rlmem.batching.base import StateSlots
-from rlmem.loops.callbacks import Callbacks
-from rlmem.loops.videos import Videos
+from rlmem.loops.callbacks import Callback
 from rlmem.parallel import place
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.progress import Progress
@@ -24,54 +21,18 @@ OnNan = Literal["stop", "skip"]
 """What to do with a gradient step whose loss or gradient is not finite."""
 
 Results = dict[str, dict[str, float]]
-"""What an evaluation found: {policy: {metric: mean}}, or {"held_out": {metric: mean}} where nothing acts."""
-
-
-class Learner(Protocol):
-    """What every loop needs of the algorithm that it runs; see `rlmem.algos.base.Algorithm`."""
-
-    @property
-    def name(self) -> str: ...
-    def evaluate(self, agent: Any, env: Any, request: Request) -> Results: ...
-    def skipped(self) -> dict[str, float]: ...
-    def learnt(self) -> dict[str, Any]: ...
-    def load_learnt(self, state: dict[str, Any]) -> None: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-
-class Source(Protocol):
-    """Where the data of a loop come from: environments in which the agent acts, or windows of recorded data.
-
-    steps: environment steps, or slots that were read, so far
-    seconds: time spent on collecting, by what it was spent on
-    """
-
-    steps: int
-    seconds: dict[str, float]
-
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+"""The results of an evaluation: {policy: {metric: mean}}, or {"held_out": {metric: mean}} where nothing acts."""
 
 
 @dataclass(kw_only=True)
-class LoopParts:
-    """What a run gives to its loop. The algorithm adds itself and the source of its data (`Algorithm.make_loop`).
+class Training:
+    """What is trained, and what it learns from.
 
     total_steps: the budget, in environment steps
     env: the environments of this process, or a source of labelled sequences
     num_envs: how many environments, or rows read side by side
-    streams: the random streams of the run, of which each consumer takes those of its own names
-    make_eval_env: makes the environments of an evaluation
     make_actor: makes the environments and the agent of an actor in another process; picklable
-    evaluation_every, checkpoint_every: environment steps from one to the next; None: there are none
-    evaluation_episodes: how many episodes an evaluation plays
-    evaluation_steps: steps that an episode of an evaluation may take; None: there is no bound
-    videos: films episodes at some evaluations; None: there are no films
-    stop_at: the result of an evaluation (`Loop.objective`) that ends the run; None: none does
-    recorder, checkpoints, progress: write and show the run; those of processes beside the first do nothing
-    experiment: the settings that the run's numbers depend on, kept in every checkpoint
-    callbacks: called as the run goes on, by the first process alone
+    streams: the random streams of the run, of which each consumer takes those of its own names
     """
 
     total_steps: int
@@ -83,33 +44,35 @@ class LoopParts:
     batching: Batching
     streams: Streams
     on_nan: OnNan
-    make_eval_env: Callable[[], VectorEnv]
-    evaluation_every: int | None
-    evaluation_episodes: int
-    evaluation_steps: int | None
-    stop_at: float | None
+
+
+@dataclass(kw_only=True)
+class Output:
+    """What writes and shows a run; in a process beside the first, these objects do nothing.
+
+    checkpoint_every: environment steps from one checkpoint to the next; None: there is one, at the end
+    experiment: the settings that the run's numbers depend on, kept in every checkpoint
+    callbacks: by name, called as the run goes on
+    """
+
     recorder: Recorder
+    progress: Progress
     checkpoints: Checkpoints
     checkpoint_every: int | None
-    progress: Progress
-    videos: Videos | None = None
     experiment: dict[str, Any] = field(default_factory=dict)
-    callbacks: Callbacks = field(default_factory=Callbacks)
+    callbacks: Mapping[str, Callback] = field(default_factory=dict)
 
-    def state_slots(self, replay: bool) -> StateSlots | None:
-        """As `Batching.state_slots`; None if no memory has a state that could be kept."""
-        return None if self.agent.trunks.stateless else self.batching.state_slots(replay)
 
-    @staticmethod
-    def own_stream(name: str) -> str:
-        """The name of a random stream that belongs to this process alone, where several train together."""
-        rank = place().rank
-        return f"{name}/{rank}" if rank else name
+def own_stream(name: str) -> str:
+    """The name of a random stream that belongs to this process alone, where several train together."""
+    rank = place().rank
+    return f"{name}/{rank}" if rank else name
 
-    def make_collector(self) -> Collector:
-        """Acts in the environments of this process, with random streams of its own."""
-        acting = self.streams.torch(self.own_stream("act"), self.device)
-        seed = self.streams.int(self.own_stream("env"))
-        collector = Collector(self.env, cast(Agent, self.agent), seed, acting, self.device)
-        collector.say = self.progress.say
-        return collector
+
+def make_collector(training: Training, output: Output) -> Collector:
+    """A collector that acts in the environments of this process, with random streams of its own."""
+    acting = training.streams.torch(own_stream("act"), training.device)
+    seed = training.streams.int(own_stream("env"))
+    collector = Collector(training.env, training.agent, seed, acting, training.device)  # type: ignore[arg-type]
+    collector.say = output.progress.say
+    return collector

@@ -10,7 +10,7 @@ from gymnasium.vector import VectorEnv
 
 from rlmem.acting.workers import closing
 from rlmem.agents.base import Network
-from rlmem.algos.base import Algorithm, Plan
+from rlmem.algos.base import Learner, Outline, Plan
 from rlmem.batching import Batching
 from rlmem.config.compose import Config
 from rlmem.config.messages import to_text
@@ -37,6 +37,7 @@ class Parts:
     config: its configuration, in which the environment may have decided on the encoder
     num_envs: environments of this process, or the rows that a supervised algorithm reads side by side
     plan: the run as its algorithm sees it
+    outline: what the algorithm makes of the plan
     """
 
     config: Config
@@ -44,10 +45,11 @@ class Parts:
     device: torch.device
     env: VectorEnv
     agent: Any
-    algo: Algorithm
+    algo: Learner
     batching: Batching
     num_envs: int
     plan: Plan
+    outline: Outline
 
 
 def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False) -> Parts:
@@ -74,7 +76,8 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
             require_same_spaces(config, env, other, f"env.evaluation={to_text(replaced)}")
     rows = algo.rows or asked or getattr(env, "num_envs", 1)
     plan = Plan(config.choices, env, batching, settings.total_steps, rows, settings.trainer.devices, num_envs is None)
-    problems = algo.problems(plan)
+    outline = algo.outline(plan)
+    problems = [*outline.problems]
     if settings.evaluation.video_every is not None and not algo.acts:
         what = f"nothing acts in a run of algo={config.choices['algo']}"
         problems.append(f"evaluation.video_every={settings.evaluation.video_every}: {what}; e.g. null")
@@ -97,12 +100,12 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
                 raise UserError(f"memory={config.choices['memory']}: cannot be built ({one_line(error)})") from error
     agent.computes_in = settings.precision
     if num_envs is None:
-        require_memory(plan, agent, algo, device)
+        require_memory(plan, agent, outline.storage, device)
     if only_one and not dry_run:
         env.close()
         env = make_source(config, asked, exact=num_envs is None)
         plan = replace(plan, env=env)
-    return Parts(config, streams, device, env, agent, algo, batching, rows, plan)
+    return Parts(config, streams, device, env, agent, algo, batching, rows, plan, outline)
 
 
 def assemble_trained(
@@ -150,7 +153,7 @@ def learning_threads(settings: Settings) -> int:
     return settings.threads or max(1, cores() // settings.trainer.devices)
 
 
-def _share_of_envs(config: Config, algo: Algorithm, device: torch.device) -> int | None:
+def _share_of_envs(config: Config, algo: Learner, device: torch.device) -> int | None:
     """Environments per process of a run, None if there is one; UserError if they cannot train together."""
     devices, there = config.settings.trainer.devices, launched()
     where = f"trainer.devices={devices}"

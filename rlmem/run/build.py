@@ -12,7 +12,7 @@ from rlmem.acting.autoreset import slot_layout
 from rlmem.acting.folder import Folder, folder_of
 from rlmem.acting.observed import observed
 from rlmem.acting.workers import closing_well, raised
-from rlmem.algos.base import Algorithm
+from rlmem.algos.base import Learner
 from rlmem.batching import Batching
 from rlmem.config.catalog import default_choices
 from rlmem.config.compose import Config
@@ -21,7 +21,7 @@ from rlmem.config.overrides import option_for_id
 from rlmem.config.schema import CALLBACKS, WRAPPER
 from rlmem.config.targets import build, locate, require_kind
 from rlmem.errors import UserError, one_line
-from rlmem.loops.callbacks import Callback, Callbacks
+from rlmem.loops.callbacks import Callback
 from rlmem.memory.base import Memory
 from rlmem.memory.brc import BRC
 from rlmem.memory.gru import GRU
@@ -40,7 +40,7 @@ MANY_ENVS = 1024
 """Above this count, one environment is built first to estimate the memory of all."""
 
 BASES: dict[str, tuple[type, ...]] = {
-    "algo": (Algorithm,),
+    "algo": (Learner,),
     "batching": (Batching,),
     "encoder": (InputEncoder,),
     "env": (VectorEnv, Labelled),
@@ -179,7 +179,7 @@ def make_source(
     return made
 
 
-def make_callbacks(config: Config, more: Sequence[Callback] = ()) -> Callbacks:
+def make_callbacks(config: Config, more: Sequence[Callback] = ()) -> dict[str, Callback]:
     """The callbacks of a configuration, and `more` by the names of their classes. Raises UserError."""
     found: dict[str, Callback] = {}
     for name, node in config.values.get(CALLBACKS, {}).items():
@@ -193,7 +193,7 @@ def make_callbacks(config: Config, more: Sequence[Callback] = ()) -> Callbacks:
     if found and (devices := config.settings.trainer.devices) > 1:
         what = f"runs of several processes (trainer.devices={devices}) call none"
         raise UserError(f"{CALLBACKS}: {what}; e.g. trainer.devices=1")
-    return Callbacks(found)
+    return found
 
 
 def evaluation_node(config: Config, given: Collection[str] = ()) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from rlmem.algos.base import Algorithm, Plan, Storage
+from rlmem.algos.base import Learner, Plan, Storage
 from rlmem.config.compose import Config
 from rlmem.config.overrides import leaf_paths
 from rlmem.config.targets import build
@@ -84,9 +84,9 @@ def require_environments(env: VectorEnv, number: int) -> None:
         raise UserError(f"env.num_envs={number}: {what}; e.g. env.num_envs=64")
 
 
-def require_memory(plan: Plan, agent: Any, algo: Algorithm, device: torch.device) -> None:
+def require_memory(plan: Plan, agent: Any, storage: Storage | None, device: torch.device) -> None:
     """Raise UserError if rollouts, memory states and the replay of a run do not fit into the memory of its machine."""
-    storage, host, num_envs = algo.storage(plan.batching), torch.device("cpu"), plan.num_envs
+    host, num_envs = torch.device("cpu"), plan.num_envs
     if storage is None:
         return
     observation, action = _bytes(plan.env.single_observation_space), _bytes(plan.env.single_action_space)
@@ -121,9 +121,9 @@ def replay_bytes(plan: Plan, agent: Any, storage: Storage | None) -> tuple[int, 
     return most * slot, most // every * tensor_bytes(agent.initial_state(1)) if every else 0
 
 
-def checkpoint_bytes(plan: Plan, agent: Any, algo: Algorithm) -> int:
-    """The most bytes of a checkpoint: the replay, and the weights with their copies (`Algorithm.weight_copies`)."""
-    replay = replay_bytes(plan, agent, algo.storage(plan.batching))
+def checkpoint_bytes(plan: Plan, agent: Any, algo: Learner, storage: Storage | None) -> int:
+    """The most bytes of a checkpoint: the replay, and the weights with their copies (`Learner.weight_copies`)."""
+    replay = replay_bytes(plan, agent, storage)
     return algo.weight_copies * tensor_bytes(list(agent.parameters())) + sum(replay)
 
 

@@ -1,6 +1,6 @@
 """From the parts of a run to its loop, the record of what the loop does, and what is said at its end."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -14,9 +14,9 @@ from rlmem.config.compose import Config
 from rlmem.config.messages import shell
 from rlmem.errors import Fault, UserError
 from rlmem.loops.base import Loop
-from rlmem.loops.callbacks import Callbacks
-from rlmem.loops.parts import LoopParts
-from rlmem.loops.videos import Videos
+from rlmem.loops.callbacks import Callback
+from rlmem.loops.evaluation import Evaluations, result_text
+from rlmem.loops.parts import Output, Training
 from rlmem.nets.graphs import Graphs
 from rlmem.parallel import place
 from rlmem.record.checkpoint import step_of
@@ -43,7 +43,7 @@ def make_loop(
     run_dir: Path | None,
     recorder: Recorder,
     progress: Progress,
-    callbacks: Callbacks | None = None,
+    callbacks: Mapping[str, Callback] | None = None,
 ) -> Loop:
     """The loop of this process, which writes nothing if `run_dir` is None. Raises UserError."""
     settings = config.settings
@@ -52,36 +52,38 @@ def make_loop(
         raise UserError(f"trainer.devices={devices}: {what}; e.g. trainer.devices=1")
     if settings.compile != "off":
         parts.agent.record_by(Graphs(progress.say))
-    episodes, every, most = settings.evaluation.episodes, settings.evaluation.video_every, settings.evaluation.max_steps
-    videos = None
-    if run_dir is not None and every is not None:
-        one = partial(make_evaluation_env, config, 1)
-        videos = Videos(run_dir, every, one, parts.streams, parts.device, most, progress.say)
-    return parts.algo.make_loop(
-        LoopParts(
-            total_steps=settings.total_steps,
-            agent=parts.agent,
-            env=parts.env,
-            num_envs=parts.num_envs,
-            make_actor=partial(_make_actor, config),
-            device=parts.device,
-            batching=parts.batching,
-            streams=parts.streams,
-            on_nan=settings.on_nan,
-            make_eval_env=lambda: make_evaluation_env(config, min(episodes, EVAL_ENVS)),
-            evaluation_every=settings.evaluation.every,
-            evaluation_episodes=episodes,
-            evaluation_steps=most,
-            videos=videos,
-            stop_at=settings.evaluation.stop_at,
-            recorder=recorder,
-            checkpoints=SILENT if run_dir is None else checkpoints(run_dir, settings.checkpoint.keep),
-            checkpoint_every=settings.checkpoint.every,
-            progress=progress,
-            experiment=experiment_of(config.values),
-            callbacks=callbacks or Callbacks(),
-        )
+    training = Training(
+        total_steps=settings.total_steps,
+        agent=parts.agent,
+        env=parts.env,
+        num_envs=parts.num_envs,
+        make_actor=partial(_make_actor, config),
+        device=parts.device,
+        batching=parts.batching,
+        streams=parts.streams,
+        on_nan=settings.on_nan,
     )
+    evaluations = Evaluations(
+        every=settings.evaluation.every,
+        episodes=settings.evaluation.episodes,
+        max_steps=settings.evaluation.max_steps,
+        stop_at=settings.evaluation.stop_at,
+        make_env=lambda number: make_evaluation_env(config, min(number, EVAL_ENVS)),
+        streams=parts.streams,
+        device=parts.device,
+        say=progress.say,
+        film_every=None if run_dir is None else settings.evaluation.video_every,
+        run_dir=run_dir or Path(),
+    )
+    output = Output(
+        recorder=recorder,
+        progress=progress,
+        checkpoints=SILENT if run_dir is None else checkpoints(run_dir, settings.checkpoint.keep),
+        checkpoint_every=settings.checkpoint.every,
+        experiment=experiment_of(config.values),
+        callbacks=callbacks or {},
+    )
+    return parts.algo.loop(parts.algo, training, evaluations, output)
 
 
 def _make_actor(config: Config) -> tuple[VectorEnv, Agent]:
@@ -126,11 +128,15 @@ def _how_to_continue(run_dir: Path) -> str:
 
 def conclusion(run_dir: Path, loop: Loop) -> str:
     """The result of a run that reached its end, and what may be done next."""
-    early = f" (of {loop.total_steps:,}: evaluation.stop_at={loop.stop_at:g} is reached)" if loop.ends_early else ""
+    stop_at, episodes = loop.evaluations.stop_at, loop.evaluations.episodes
+    early = f" (of {loop.total_steps:,}: evaluation.stop_at={stop_at:g} is reached)" if loop.ends_early else ""
     longer = "evaluation.stop_at=null" if early else f"total_steps={2 * loop.total_steps}"
+    sample = f"{episodes} episodes each; ± is the standard error of the mean"
+    if "held_out" in loop.last_evaluation:
+        sample = f"{episodes:,} {loop.algo.answers}"
     return f"""\
 done: {loop.collector.steps:,} steps{early}, {loop.updates:,} updates in {loop.elapsed:.0f} s
-  mean evaluation {loop.evaluation_text()} ({loop.evaluation_sample()})
+  mean evaluation {result_text(loop.last_evaluation)} ({sample})
   results lie in   {run_dir}
   evaluate         rlmem eval {shell(run_dir)}
   train longer     rlmem resume {shell(run_dir)} {longer}"""

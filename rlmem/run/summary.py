@@ -26,12 +26,15 @@ from rlmem.run.trunks import SEVERAL_PARTS
 def announcements(config: Config, parts: Parts, run_dir: Path) -> Iterator[str]:
     """The summary of a run that starts, and warnings about its directory."""
     yield summary(config, parts, str(run_dir))
-    updates = parts.algo.planned_updates(parts.plan)
+    updates = parts.outline.updates
     if updates is not None and updates < FEWEST_UPDATES:
         yield f"this run makes about {updates:.0f} updates, with which it can learn little; e.g. a larger total_steps"
-    yield from parts.algo.notes(parts.plan)
+    yield from parts.outline.notes
     number = config.settings.checkpoint.keep + 1  # there is one more while the newest is written
-    needed, free = number * checkpoint_bytes(parts.plan, parts.agent, parts.algo), disk_usage(run_dir).free
+    needed, free = (
+        number * checkpoint_bytes(parts.plan, parts.agent, parts.algo, parts.outline.storage),
+        disk_usage(run_dir).free,
+    )
     if free <= needed:
         yield f"the disk of {run_dir} has {size(free)} left, and {number} checkpoints may take {size(needed)}"
     if foreign_problems(config.values) and not rundir.is_own_run(run_dir):
@@ -41,24 +44,24 @@ def announcements(config: Config, parts: Parts, run_dir: Path) -> Iterator[str]:
 def summary(config: Config, parts: Parts, where: str) -> str:
     """What a run is about to do, on one screen; `where` is the place of its output."""
     settings, choices, devices = config.settings, config.choices, config.settings.trainer.devices
-    described, replay = parts.algo.describe(parts.plan), _replay(parts)
+    outline, replay = parts.outline, _replay(parts)
     threads = f", {learning_threads(settings)} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
     by = "" if settings.precision == "float32" else f", products in {settings.precision}"
     together = f"{devices} processes, each with {parts.num_envs} of the environments"
     training = f"{choices['algo']}, {choices['batching']} batching: {settings.total_steps:,} steps"
     checkpoint, whole = settings.checkpoint, " with the replay" if replay else ""
     when = "at the end only" if checkpoint.every is None else f"every {checkpoint.every:,} steps and at the end"
-    most = checkpoint_bytes(parts.plan, parts.agent, parts.algo)
+    most = checkpoint_bytes(parts.plan, parts.agent, parts.algo, parts.outline.storage)
     rows = {
         "memory": f"{choices['memory']}: {_memory(parts)}",
         "agent": f"{parameters(parts.agent):,} parameters on {parts.device}{threads}{by}",
         "devices": together if devices > 1 else None,
-        "actors": described.get("actors"),
+        "actors": outline.actors,
         "env": f"{parts.num_envs * devices} x {choices['env']}{_wrappers(config)}{_env(config.values['env'], parts)}",
         "leaves": _leaves(parts),
         "reads": _reads(parts),
         "recall": _recall(config, parts),
-        "training": f"{training} {described['training']}",
+        "training": f"{training} {outline.training}",
         "replay": replay,
         "saving": f"{when}, about {size(most)} each{whole}, the newest {checkpoint.keep} kept",
         "fitted": _fitted(config),
@@ -106,7 +109,7 @@ def _recall(config: Config, parts: Parts) -> str | None:
         told = there and (min(told[0], there[0]), max(told[1], there[1]))
     if told is None or told[1] == 0:
         return None
-    held, (least, most) = parts.algo.reach(parts.batching), told
+    held, (least, most) = parts.outline.reach, told
     row = "whole episodes" if held is None else f"{held:,}"
     if held is None or most < held:
         return f"every recall lies within {most:,} slots, and a row holds {row}: short-term memory is enough"
@@ -151,7 +154,7 @@ def _env(node: Mapping[str, Any], parts: Parts) -> str:
 
 def _replay(parts: Parts) -> str | None:
     """What the replay may come to hold, and in how much memory; None: there is no replay."""
-    storage, total_steps = parts.algo.storage(parts.batching), parts.plan.total_steps
+    storage, total_steps = parts.outline.storage, parts.plan.total_steps
     if storage is None or storage.capacity is None:
         return None
     where = f"mapped from {storage.directory}" if storage.directory else "in memory"

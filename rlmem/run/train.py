@@ -80,9 +80,9 @@ def train(
                 progress.say(line)
             with stopping_politely(loop), as_faults(lambda: loop.collector.steps, values):
                 recorder.attach(make_loggers(values, run_dir, progress.say))
-                called.call("on_start", run_dir, values)
+                loop.call("on_start", run_dir, values)
                 _learn(loop, start)
-                called.call("on_end")
+                loop.call("on_end")
         progress.say(conclusion(run_dir, loop))
     return Finished(run_dir, loop.objective())
 

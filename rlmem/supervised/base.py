@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import torch
 from gymnasium import Space
@@ -12,19 +12,78 @@ from torch import Tensor, nn
 from rlmem.acting.collector import Episode
 from rlmem.acting.evaluate import Request
 from rlmem.agents.trunk import Trunks
-from rlmem.algos.base import Algorithm, Plan
-from rlmem.algos.finite import Finite
-from rlmem.batching import Batching, Tape
+from rlmem.algos.base import Learner, Outline, Plan
+from rlmem.algos.on_policy import Finite
+from rlmem.batching import Tape
 from rlmem.loops.base import Iteration, Loop
-from rlmem.loops.parts import LoopParts, OnNan, Results
+from rlmem.loops.evaluation import Evaluations
+from rlmem.loops.parts import OnNan, Output, Results, Training
 from rlmem.memory.base import redraw
 from rlmem.seeding import Streams
 from rlmem.supervised.feed import DataWindow, Feed, Predictor
 from rlmem.types import PositiveFloat, PositiveInt, State, UnitFloat, flagged
 
 
+class SupervisedLoop(Loop):
+    """One iteration is at least `algo.record_every` slots, one update per window.
+
+    A checkpoint may be taken after any window.
+
+    collector: the feed of windows
+    sums: the sum of each score of `judge` in this iteration
+    answered: targets in this iteration
+    """
+
+    saved = (*Loop.saved, "answered")
+
+    algo: "Supervised"
+    collector: Feed
+
+    def __init__(self, algo: "Supervised", training: Training, evaluations: Evaluations, output: Output):
+        super().__init__(algo, training, evaluations, output)
+        self.collector = algo.feed(training.env, training.streams, training.device)
+        algo.setup(training.agent, training.on_nan)  # type: ignore[arg-type]
+        self.sums: dict[str, Tensor] = {}
+        self.answered = 0
+
+    def advance(self) -> Iteration | None:
+        feed, end = self.collector, min(self.completed_steps + self.algo.record_every, self.total_steps)
+        while feed.steps < end:
+            if self.stop is not None:
+                return None
+            window = feed.next(self.total_steps - feed.steps)
+            with self.learning():
+                rows = len(window.mask)
+                state = self.agent.initial_state(rows) if feed.state is None else feed.state
+                sums, state = self.algo.update(window, state)
+                self.algo.finite.settle()
+                feed.carry(state)
+            self.updates += 1
+            self.answered += window.due
+            for name, total in sums.items():
+                self.sums[name] = self.sums[name] + total if name in self.sums else total
+        means = {f"train/{name}": float(total) / self.answered for name, total in self.sums.items()}
+        if means and self.algo.smoothed is not None:
+            means[f"{next(reversed(means))}_smoothed"] = self.algo.smoothed
+        metrics = means | {"train/answers": self.answered} | self.algo.finite.metrics()
+        self.sums, self.answered = {}, 0
+        redraw(self.agent)
+        return metrics, []
+
+    def record(self, metrics: dict[str, float], episodes: list[Episode]) -> None:
+        name = next((name for name in reversed(metrics) if name.endswith("_smoothed")), "")
+        self.show({"update": self.updates} | metrics, metrics.get(name), name.removeprefix("train/"))
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"sums": self.sums}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.sums = {name: total.to(self.collector.device) for name, total in state["sums"].items()}
+
+
 @dataclass(kw_only=True)
-class Supervised(Algorithm):
+class Supervised(Learner):
     """An algorithm that learns to predict targets from the slots it reads. Nothing acts; a step is a slot read.
 
     An update reads one window and takes one step of Adam on the mean loss of the slots that have a target. A window
@@ -50,6 +109,7 @@ class Supervised(Algorithm):
 
     acts: ClassVar[bool] = False
     learns_by_acting = False
+    loop = SupervisedLoop
     one_process = "learns from one stream"
     needs: ClassVar[str]
     """What the algorithm does, in messages to the user."""
@@ -97,32 +157,19 @@ class Supervised(Algorithm):
     def rows(self) -> int:
         return self.batch_size
 
-    def make_loop(self, parts: LoopParts) -> Loop:
-        feed = self.feed(parts.env, parts.streams, parts.device)
-        self.setup(cast(Predictor, parts.agent), parts.on_nan)
-        return SupervisedLoop(algo=self, collector=feed, **vars(parts))
-
-    def describe(self, plan: Plan) -> dict[str, str]:
-        rows, window = self.batch_size, self.window_size()
-        updates = f"in about {-(-plan.total_steps // (rows * window)):,} updates"
-        return {"training": f"{updates}, each on {rows} rows of {window} slots; {self.outputs} outputs"}
-
-    def reach(self, batching: Batching) -> int | None:
-        return self.window_size()
-
-    def storage(self, batching: Batching) -> None:
-        return None
-
-    def problems(self, plan: Plan) -> list[str]:
-        algo_name, batching = plan.choices["algo"], plan.batching
+    def outline(self, plan: Plan) -> Outline:
+        outline, batching = Outline(), plan.batching
         if problem := self.inspect(plan.env) or (self.unfit_data() if plan.learns else None):
-            return [f"algo={algo_name} with env={plan.choices['env']}: {problem}"]
-        if isinstance(batching, Tape) and batching.detach_every is None:
-            return []
-        detached = isinstance(batching, Tape) and f"batching.detach_every={batching.detach_every}"
-        cut = detached or f"batching={plan.choices['batching']}"
-        what = f"is for agents; algo={algo_name} cuts its own rows, of {self.window_size()} slots"
-        return [f"{cut}: {what}; e.g. batching=tape batching.detach_every=null"]
+            outline.problems.append(f"algo={plan.choices['algo']} with env={plan.choices['env']}: {problem}")
+        elif not isinstance(batching, Tape) or batching.detach_every is not None:
+            detached = isinstance(batching, Tape) and f"batching.detach_every={batching.detach_every}"
+            cut = detached or f"batching={plan.choices['batching']}"
+            what = f"is for agents; algo={plan.choices['algo']} cuts its own rows, of {self.window_size()} slots"
+            outline.problems.append(f"{cut}: {what}; e.g. batching=tape batching.detach_every=null")
+        rows, outline.reach = self.batch_size, self.window_size()
+        updates = f"in about {-(-plan.total_steps // (rows * outline.reach)):,} updates"
+        outline.training = f"{updates}, each on {rows} rows of {outline.reach} slots; {self.outputs} outputs"
+        return outline
 
     @torch.no_grad()
     def evaluate(self, agent: Any, env: Any, request: Request) -> Results:
@@ -136,6 +183,10 @@ class Supervised(Algorithm):
             for name, values in self._judged(agent, features, window).items():
                 sums[name] = sums.get(name, 0.0) + float(values.sum())
         return {"held_out": {name: total / answered for name, total in sums.items()}}
+
+    def score(self, results: Results) -> float:
+        """The last score of `judge`, by its `sign`."""
+        return self.sign * next(reversed(results["held_out"].values()))
 
     def make_agent(self, trunks: Trunks, action_space: Space) -> Predictor:
         return Predictor(trunks, self.outputs, self.head_sizes)
@@ -191,72 +242,3 @@ class Supervised(Algorithm):
         super().load_state_dict(state)
         total, self.weight = state["smoothed"]
         self.total = total.to(self.parameters[0].device)
-
-
-@dataclass(kw_only=True)
-class SupervisedLoop(Loop):
-    """One iteration is at least `algo.record_every` slots, one update per window.
-
-    A checkpoint may be taken after any window.
-
-    collector: the feed of windows
-    sums: the sum of each score of `judge` in this iteration
-    answered: targets in this iteration
-    """
-
-    best_metric = "eval/best"
-
-    algo: Supervised
-    collector: Feed
-    sums: dict[str, Tensor] = field(default_factory=dict)
-    answered: int = 0
-
-    def advance(self) -> Iteration | None:
-        feed, end = self.collector, min(self.completed_steps + self.algo.record_every, self.total_steps)
-        while feed.steps < end:
-            if self.stop is not None:
-                return None
-            window = feed.next(self.total_steps - feed.steps)
-            with self.learning():
-                rows = len(window.mask)
-                state = self.agent.initial_state(rows) if feed.state is None else feed.state
-                sums, state = self.algo.update(window, state)
-                self.algo.settle()
-                feed.carry(state)
-            self.updates += 1
-            self.answered += window.due
-            for name, total in sums.items():
-                self.sums[name] = self.sums[name] + total if name in self.sums else total
-        means = {f"train/{name}": float(total) / self.answered for name, total in self.sums.items()}
-        if means and self.algo.smoothed is not None:
-            means[f"{next(reversed(means))}_smoothed"] = self.algo.smoothed
-        metrics = means | {"train/answers": self.answered} | self.algo.skipped()
-        self.sums, self.answered = {}, 0
-        redraw(self.agent)
-        return metrics, []
-
-    def _record(self, metrics: dict[str, float], episodes: list[Episode]) -> None:
-        steps = self.collector.steps
-        self.recorder.metrics(steps, {"update": self.updates} | metrics | self._timing())
-        name = next((name for name in reversed(metrics) if name.endswith("_smoothed")), "")
-        self.progress.update(steps, metrics.get(name), self.shares(), name.removeprefix("train/"))
-
-    def objective(self) -> float:
-        return self.algo.sign * next(reversed(self.last_evaluation["held_out"].values()))
-
-    def evaluation_text(self) -> str:
-        return "held-out " + ", ".join(f"{name} {mean:.4f}" for name, mean in self.last_evaluation["held_out"].items())
-
-    def evaluation_sample(self) -> str:
-        return f"{self.evaluation_episodes:,} {self.algo.answers}"
-
-    def evaluation_metrics(self, results: Results) -> dict[str, float]:
-        return {f"eval/{name}": value for name, value in results["held_out"].items()} | {"eval/score": self.objective()}
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"sums": self.sums, "answered": self.answered}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.sums = {name: total.to(self.collector.device) for name, total in state["sums"].items()}
-        self.answered = state["answered"]

@@ -17,11 +17,11 @@ from torch.nn import functional as F
 from rlmem.acting.evaluate import Request, evaluate
 from rlmem.agents.base import Agent
 from rlmem.agents.trunk import Trunks
-from rlmem.loops.base import Loop, one_thread
-from rlmem.loops.parts import LoopParts, OnNan, Results
+from rlmem.loops.base import one_thread
+from rlmem.loops.parts import OnNan, Results
 from rlmem.seeding import Streams
 from rlmem.spaces import is_bounded
-from rlmem.supervised.base import Supervised, SupervisedLoop
+from rlmem.supervised.base import Supervised
 from rlmem.supervised.dataset.file import read
 from rlmem.supervised.decision_agent import AGES, DecisionAgent, Dropping, action_size
 from rlmem.supervised.feed import DataWindow, Feed, Predictor, WindowFeed
@@ -124,15 +124,10 @@ class DecisionModel(Supervised):
             self.drop_information,
         )
 
-    def make_loop(self, parts: LoopParts) -> Loop:
-        agent = cast(DecisionAgent, parts.agent)
-        feed = self.feed(parts.env, parts.streams, parts.device)
-        highest = float(self.trajectories.to_go[self.trajectories.episodes.first].max())
-        agent.know(self.trajectories.seen, highest if self.target_return is None else self.target_return)
-        self.setup(agent, parts.on_nan)
-        return DecisionLoop(algo=self, collector=feed, **vars(parts))
-
     def setup(self, agent: Predictor, on_nan: OnNan = "stop") -> None:
+        highest = float(self.trajectories.to_go[self.trajectories.episodes.first].max())
+        known = cast(DecisionAgent, agent)
+        known.know(self.trajectories.seen, highest if self.target_return is None else self.target_return)
         super().setup(agent, on_nan)
         self.updates = 0
 
@@ -204,25 +199,6 @@ class DroppedFeed(WindowFeed):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.drops.load_state_dict(state["drops"])
-
-
-@dataclass(kw_only=True)
-class DecisionLoop(SupervisedLoop):
-    """The loop of a decision model: its evaluations play episodes."""
-
-    algo: DecisionModel
-
-    def objective(self) -> float:
-        return self.algo.score(self.last_evaluation)
-
-    def evaluation_text(self) -> str:
-        return Loop.evaluation_text(self)
-
-    def evaluation_sample(self) -> str:
-        return Loop.evaluation_sample(self)
-
-    def evaluation_metrics(self, results: Results) -> dict[str, float]:
-        return Loop.evaluation_metrics(self, results) | {"eval/score": self.objective()}
 
 
 def dropping(probability: float) -> str:

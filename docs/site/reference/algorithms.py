@@ -5,8 +5,8 @@ from typing import Any
 from reference.docstrings import docstring, family
 from reference.keys import key_table, target_of
 from reference.markdown import Page, commands, defined, file_of, prose, sections, table
-from rlmem.algos.base import Algorithm
-from rlmem.algos.on_policy import OnPolicy
+from rlmem.algos.base import Algorithm, Learner
+from rlmem.algos.on_policy import FromRollouts
 from rlmem.config.catalog import catalog
 from rlmem.record.metrics import ACTS, CONTINUOUS, EVERY, METRICS, ON, READS, REPLAY
 from rlmem.supervised.base import Supervised
@@ -31,15 +31,16 @@ def index(options: dict[str, str]) -> Page:
 
 def page(name: str, description: str) -> Page:
     cls: Any = target_of("algo", name)
-    actions = ", ".join(space.__name__ for space in cls.action_spaces)
+    acts = issubclass(cls, Algorithm)
+    actions = ", ".join(space.__name__ for space in cls.action_spaces) if acts else ""
     facts = [
         ("class", defined(cls)),
         ("learns from", source(cls)),
         ("action spaces", actions),
-        ("continuous actions", "between bounds only" if cls.bounded_actions and "Box" in actions else ""),
+        ("continuous actions", "between bounds only" if "Box" in actions and cls.bounded_actions else ""),
         ("several processes", f"no: {cls.one_process}" if cls.one_process else "yes, by `trainer.devices`"),
     ]
-    bases = [(one, docstring(one).prose) for one in family(cls) if one not in (cls, Algorithm)]
+    bases = [(one, docstring(one).prose) for one in family(cls) if one not in (cls, Algorithm, Learner)]
     text = sections(
         f"# algo={name}",
         prose(f"{description}.", UP),
@@ -53,14 +54,14 @@ def page(name: str, description: str) -> Page:
     return Page(text, file_of(cls))
 
 
-def source(cls: type[Algorithm]) -> str:
+def source(cls: type[Any]) -> str:
     """What an algorithm learns from, in words."""
     if issubclass(cls, Supervised):
         return "recorded episodes; it acts in evaluations alone" if cls.acts else "data, in which nothing acts"
-    return "rollouts of the present policy" if issubclass(cls, OnPolicy) else "a replay of episodes"
+    return "rollouts of the present policy" if issubclass(cls, FromRollouts) else "a replay of episodes"
 
 
-def command(name: str, cls: type[Algorithm]) -> str:
+def command(name: str, cls: type[Any]) -> str:
     """A command line that trains with it."""
     if issubclass(cls, Supervised):
         data = f" algo.dataset=data/{cls.example.removeprefix('env=')}.hdf5"
@@ -69,10 +70,10 @@ def command(name: str, cls: type[Algorithm]) -> str:
     return f"rlmem train algo={name} memory=gru env={'repeat_previous' if discrete else 'position_only_pendulum'}"
 
 
-def logged(name: str, cls: type[Algorithm]) -> str:
+def logged(name: str, cls: type[Any]) -> str:
     """The metrics that its runs log beside those of every run."""
     own = cls.__name__.lower()
-    reads, on = issubclass(cls, Supervised), issubclass(cls, OnPolicy)
+    reads, on = issubclass(cls, Supervised), issubclass(cls, FromRollouts)
     kinds = {EVERY: False, ACTS: not reads, READS: reads, ON: on, REPLAY: not reads and not on}
     kinds |= {CONTINUOUS: not reads and "Box" in str(cls.action_spaces)}
     found = [
