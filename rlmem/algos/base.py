@@ -1,7 +1,7 @@
 """The interface of algorithms: all that the rest of rlmem knows about them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 

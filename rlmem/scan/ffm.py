@@ -86,9 +86,7 @@ def _check_state(p: Tensor, B: int, state: Tensor, gamma: Tensor) -> None:
 
 class _Unroll(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx, p, gamma, W_mix, b_mix, state, start, engine: Engine, which
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx, p, gamma, W_mix, b_mix, state, start, engine: Engine, which) -> tuple[Tensor, Tensor]:
         (B, T), (m, c), H = start.shape, gamma.shape, len(b_mix)
         rows = _Rows(addressable(p.flatten(0, -2)), which, B * T, engine, m, H)
         u, y = p.new_empty(B, T, m), p.new_empty(B, T, H)
