@@ -11,8 +11,8 @@ import yaml
 
 from rlmem.config.catalog import default_choices
 from rlmem.config.paths import conf_dir, results_dir
-from rlmem.evidence.cells import Cell
-from rlmem.evidence.outcome import Record, read_results
+from rlmem.evidence.experiment import Cell
+from rlmem.evidence.records import Record, read_results
 
 
 class Cost(NamedTuple):
