@@ -7,8 +7,7 @@ and the rankings of pages, and from the curves the pictures. Checksums cover wha
 import io
 import re
 import shutil
-from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections import defaultdict
 from dataclasses import dataclass, field
 from difflib import unified_diff
 from importlib.util import find_spec
@@ -21,7 +20,6 @@ import numpy as np
 
 from rlmem.config.messages import shell
 from rlmem.config.paths import results_dir
-from rlmem.errors import UserError
 from rlmem.evidence.metrics import MOST, NORMALISED, curve_key, reduced, thinned
 from rlmem.evidence.page import leaderboard
 from rlmem.evidence.page.data import SUMS, checksums
@@ -34,7 +32,6 @@ from rlmem.evidence.records import (
     SERIES,
     STORED,
     Curve,
-    Place,
     Record,
     Series,
     is_analysed,
@@ -134,86 +131,53 @@ def _changed_files(folder: Path) -> list[str]:
 def _check_numbers(item: Item, verified: Verified) -> None:
     """Recompute the metrics of every run, and the curves, from what is stored of them."""
     assert item.file is not None
-    file, planned, series = item.file, item.outcome.planned, read_series(item.file.with_suffix(SERIES))
-    drawn, lines = {c.place: c for c in item.curves}, Counter(run.place for run in item.outcome.records)
-    cells = {(cell.row, cell.column, seed) for cell in planned.cells() for seed in cell.seeds}
-    theirs: Mapping[Place, Record] | None = None
-    try:
-        theirs = {record.place: record for record in measured(planned)[0]}
-    except UserError as error:
-        verified.notes.append(f"{item.label}: the runs of peers are not compared with their files; {error}")
-    for place in dict.fromkeys([*lines, *(key[:3] for key in series), *drawn]):
-        problem = f"has {lines[place]} lines" if lines[place] > 1 else ""
-        if place not in lines:
-            problem = "has values over its steps, but no line here"
-        elif place[0] in planned.experiment.peers:
-            problem = "is not in the file of its runs" if theirs is not None and place not in theirs else problem
-        elif place not in cells:
-            problem = f"is no run of {item.label}"
-        if problem:
-            verified.differs.append(f"{file}: {_named(place)} {problem}")
+    series, drawn = read_series(item.file.with_suffix(SERIES)), {curve.place: curve for curve in item.curves}
+    peers = {record.place: record for record in measured(item.outcome.planned)[0]}
     unknown: dict[str, set[str]] = defaultdict(set)
-    verified.runs += len(lines)
-    for place, run in {run.place: run for run in item.outcome.records}.items():
+    for run in item.outcome.records:
+        verified.runs += 1
+        where = f"{' on '.join(filter(None, run.place[:2]))}, seed {run.seed},"
         for metric, value in run.metrics.items():
-            again = _recomputed(item, run, metric, series, drawn.get(place), theirs)
+            again = _recomputed(item, run, metric, series, drawn.get(run.place), peers.get(run.place))
             if isinstance(again, str):
                 unknown[again].add(metric)
                 continue
             number, apart = again
             verified.numbers += 1
             if not np.isclose(value, number, rtol=5.1 * 10.0**-RECORDED, atol=apart, equal_nan=True):
-                what = f"{metric} of {_named(place)} is {value:.{RECORDED}g}, its values give {number:.{RECORDED}g}"
-                verified.differs.append(f"{file}: {what}")
-        if (points := series.get((*place, item.key))) and (own := drawn.get(place)):
+                what = f"{metric} of {where} is {value:.{RECORDED}g}, its values give {number:.{RECORDED}g}"
+                verified.differs.append(f"{item.file}: {what}")
+        if (points := series.get((*run.place, item.key))) and (curve := drawn.get(run.place)):
             steps, values = thinned(points)
-            near = list(own.steps) == steps and np.allclose(own.values, values, 5.1 * 10.0**-DRAWN, 1e-12)
-            if not near:
-                verified.differs.append(f"{file.with_suffix('.curves.csv')}: {_named(place)} is not its series")
+            if list(curve.steps) != steps or not np.allclose(curve.values, values, 5.1 * 10.0**-DRAWN, 1e-12):
+                verified.differs.append(f"{item.file.with_suffix('.curves.csv')}: {where} is not its series")
     if item.outcome.pictures:
         unknown["drawn from what is not stored"].add("pictures of analyses and measurements")
     for why, names in unknown.items():
         verified.notes.append(f"not recomputed, {why}: {', '.join(sorted(names))} of {item.label}")
 
 
-def _named(place: Place) -> str:
-    return f"{' on '.join(filter(None, place[:2]))}, seed {place[2]},"
-
-
 def _recomputed(
-    item: Item,
-    run: Record,
-    metric: str,
-    series: Series,
-    curve: Curve | None,
-    theirs: Mapping[Place, Record] | None,
+    item: Item, run: Record, metric: str, series: Series, curve: Curve | None, peer: Record | None
 ) -> tuple[float, float] | str:
     """A metric of a run, and by how much the rounding of what is stored may have moved it; or why it is not known."""
     planned = item.outcome.planned
     if run.row in planned.experiment.peers:
-        if theirs is None:
-            return "measured of peers"
-        return (theirs[run.place].metrics.get(metric, -inf), 0.0) if run.place in theirs else "of no run"
-    if not planned.is_trained:
-        return "measured"
-    if is_analysed(metric):
-        return "results of analyses"
+        return (peer.metrics.get(metric, -inf) if peer else -inf), 0.0
+    if not planned.is_trained or is_analysed(metric):
+        return "results of analyses" if planned.is_trained else "measured"
     key = curve_key(metric)
     points, digits = series.get((*run.place, key), []), STORED
     if not points and curve is not None and key == item.key and len(curve.steps) < MOST:
         points, digits = list(zip(curve.steps, curve.values, strict=True)), DRAWN
     if not points:
         return "read from series that are not stored"
-    apart, reference = max(abs(value) for _, value in points) * 5 * 10.0**-digits, None
+    reference = None
     if metric.startswith(NORMALISED):
         options = dict(line.partition("=")[::2] for line in run.overrides.split())
-        task = planned.experiment.task_of(run.column) or options.get("env.id") or options.get("env", "")
-        try:
-            reference = reference_of(task)
-        except ValueError as error:
-            raise UserError(f"{item.file}: {error}") from error
-        apart *= reference.scale
-    return reduced(metric, points, reference), apart
+        reference = reference_of(planned.experiment.task_of(run.column) or options.get("env.id") or options["env"])
+    apart = max(abs(value) for _, value in points) * 5 * 10.0**-digits
+    return reduced(metric, points, reference), apart * (reference.scale if reference else 1)
 
 
 def _check_picture(path: Path, again: str, verified: Verified) -> None:
