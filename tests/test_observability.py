@@ -184,7 +184,7 @@ def test_runs_of_a_sweep_are_twins_if_they_differ_in_what_is_observed_alone():
     assert (gru.partial, gru.full, gru.memoryless) == (PARTIAL, FULL, (WITHOUT, WITHOUT_FULL))
     assert found["mlp"].memoryless is None
     assert found["lru"].memoryless is None
-    group = Group("Sweep", "sweep", "eval/greedy/return_mean", records, (), ([], []), 1, compared=list(found.values()))
+    group = Group("Sweep", "sweep", "eval/greedy/return_mean", records, (), ([], []), 1, settings=settings)
     assert [each.title for each in group.tables()][1].startswith("Sweep: is it memory?")
     add("mlp", "partial", WITHOUT, **{"memory.layers": "1"})
     add("mlp", "full", WITHOUT_FULL, **{"memory.layers": "1"})

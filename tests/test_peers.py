@@ -280,7 +280,7 @@ def test_familiar_games_stand_beside_cells_that_are_measured(name):
     assert {peer.columns.get(column, column) for column in experiment.columns} <= set(known)
     for column in experiment.columns:
         assert reference_of(experiment.task_of(column) or "")
-    expected = {column for e in experiment.expectations for column in e.on or experiment.columns}
+    expected = {column for e in experiment.at("laptop").expectations for column in e.on or experiment.columns}
     assert expected == set(experiment.columns), "nothing is expected of a column"
     if peer.file.exists():
         assert {record.column for record in measured(experiment.at("laptop"))[0]} == set(experiment.columns)

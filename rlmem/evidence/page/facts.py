@@ -23,7 +23,6 @@ KEYS = {GREEDY: "greedy evaluation return", TRAINING: "training return"}
 """Key of a curve -> its description."""
 NAMED = 4
 """The greatest number of cells or runs that a sentence names."""
-PLACE = attrgetter("place")
 
 
 def facts_of(records: Sequence[Record]) -> dict[str, str]:
@@ -80,12 +79,12 @@ def unseen(records: Sequence[Record], curves: Sequence[Curve], key: str) -> list
     cell: dict[tuple[str, str], list[Curve]] = defaultdict(list)
     for curve in curves:
         cell[curve.row, curve.column].append(curve)
-    missing = Counter(map(PLACE, records)) - Counter(map(PLACE, curves))
+    missing = Counter(run.place for run in records) - Counter(curve.place for curve in curves)
     counted, dots = zip(*map(apart, cell.values()), strict=True) if cell else ((), ())
     said = {
         f"no curve, since there is no value of {key}" if key else "no curve": missing.elements(),
-        "one point alone, a dot beside the mean": map(PLACE, chain(*dots)),
-        "no mean, since no step is common to all": map(PLACE, chain(*filter(disjoint, counted))),
+        "one point alone, a dot beside the mean": (dot.place for dot in chain(*dots)),
+        "no mean, since no step is common to all": (curve.place for curve in chain(*filter(disjoint, counted))),
     }
     return sentences(said)
 

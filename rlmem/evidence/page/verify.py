@@ -8,10 +8,10 @@ import io
 import re
 import shutil
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import unified_diff
 from importlib.util import find_spec
-from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from xml.etree import ElementTree
@@ -20,6 +20,7 @@ import numpy as np
 
 from rlmem.config.messages import shell
 from rlmem.config.paths import results_dir
+from rlmem.errors import UserError
 from rlmem.evidence.metrics import MOST, NORMALISED, curve_key, reduced, thinned
 from rlmem.evidence.page import leaderboard
 from rlmem.evidence.page.data import SUMS, checksums
@@ -32,6 +33,7 @@ from rlmem.evidence.records import (
     SERIES,
     STORED,
     Curve,
+    Place,
     Record,
     Series,
     is_analysed,
@@ -132,7 +134,9 @@ def _check_numbers(item: Item, verified: Verified) -> None:
     """Recompute the metrics of every run, and the curves, from what is stored of them."""
     assert item.file is not None
     series, drawn = read_series(item.file.with_suffix(SERIES)), {curve.place: curve for curve in item.curves}
-    peers = {record.place: record for record in measured(item.outcome.planned)[0]}
+    peers: dict[Place, Record] = {}
+    with suppress(UserError):  # an installed rlmem lacks the files of peers
+        peers = {record.place: record for record in measured(item.outcome.planned)[0]}
     unknown: dict[str, set[str]] = defaultdict(set)
     for run in item.outcome.records:
         verified.runs += 1
@@ -163,7 +167,7 @@ def _recomputed(
     """A metric of a run, and by how much the rounding of what is stored may have moved it; or why it is not known."""
     planned = item.outcome.planned
     if run.row in planned.experiment.peers:
-        return (peer.metrics.get(metric, -inf) if peer else -inf), 0.0
+        return (peer.metrics[metric], 0.0) if peer and metric in peer.metrics else "of peers without their file"
     if not planned.is_trained or is_analysed(metric):
         return "results of analyses" if planned.is_trained else "measured"
     key = curve_key(metric)
