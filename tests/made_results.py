@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 
 from rlmem.evidence import catalog
-from rlmem.evidence.cells import Cell, cells
+from rlmem.evidence.experiment import Cell
 from rlmem.evidence.metrics import NORMALISED, reduced
-from rlmem.evidence.outcome import Curve, Outcome, Record
+from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.tables import publish
+from rlmem.evidence.verdict import Outcome
 from rlmem.stats import Reference, reference_of
 
 ITEMS = ("memoroids/figure4", "rethinking_transformers/table2")
@@ -17,14 +18,14 @@ STEPS = range(1000, 11_000, 1000)
 
 def outcome(name: str = "memoroids/figure4", budget: str = "laptop") -> Outcome:
     """Every run of an experiment, each with returns that rise; those of earlier rows rise higher."""
-    experiment, rng = catalog.find(name)[1], np.random.default_rng(0)
+    planned, rng = catalog.find(name).at(budget), np.random.default_rng(0)
     records, curves = [], []
-    for k, cell in enumerate(cells(experiment, budget)):
+    for k, cell in enumerate(planned.cells()):
         for seed in cell.seeds:
             noise = 0.03 * rng.normal(size=len(STEPS))
             values = [(1 - np.exp(-step / 4000)) / (1 + k) + e for step, e in zip(STEPS, noise, strict=True)]
             points = list(zip(STEPS, values, strict=True))
-            metrics = dict.fromkeys([experiment.metric, "final_eval"])
+            metrics = dict.fromkeys([planned.metric, "final_eval"])
             found = {name: reduced(name, points, _reference(name, cell)) for name in metrics}
             records.append(
                 Record(
@@ -33,7 +34,7 @@ def outcome(name: str = "memoroids/figure4", budget: str = "laptop") -> Outcome:
                 )
             )  # fmt: skip
             curves.append(Curve(cell.row, cell.column, seed, list(STEPS), values))
-    return Outcome(name, experiment, budget, records, curves)
+    return Outcome(planned, records, curves)
 
 
 def _reference(metric: str, cell: Cell) -> Reference | None:

@@ -13,7 +13,6 @@ from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
 from rlmem.config.targets import build
 from rlmem.evidence import catalog
-from rlmem.evidence.cells import cells
 from rlmem.memory.base import redraw
 from rlmem.memory.clocked import Clocked
 from rlmem.memory.ffm import FFM
@@ -78,8 +77,8 @@ def test_the_layer_is_as_wide_as_it_says():
 @pytest.mark.parametrize(("row", "option"), {"tcn": "tcn_popgym", "fart": "fart_popgym", "fwp": "fwp_popgym"}.items())
 def test_the_memories_of_popgym_that_know_the_time_have_the_layers_of_its_others(row, option):
     """ffm/table4 writes them out, but for the denominator that was published."""
-    _, experiment = catalog.find("ffm/table4")
-    (cell,) = (cell for cell in cells(experiment, "paper") if cell.name == f"{row}/autoencode easy")
+    experiment = catalog.find("ffm/table4")
+    (cell,) = (cell for cell in experiment.at("paper").cells() if cell.name == f"{row}/autoencode easy")
     layer = load(cell.overrides).values["memory"]["layer"]
     plain = load([f"memory={option}"]).values["memory"]
     differing = {"hidden_size", "denominator", "engine"}

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from rlmem.commands.cli import main
-from rlmem.evidence import catalog, claims
-from rlmem.evidence.cells import cells
-from rlmem.evidence.outcome import Outcome, Record, read_results
-from rlmem.evidence.spec_file import read
+from rlmem.evidence import catalog
+from rlmem.evidence.items import claims, papers
+from rlmem.evidence.reading import read
+from rlmem.evidence.records import Record, read_results
 from rlmem.evidence.tables import tables
 from rlmem.evidence.training import Training
-from rlmem.evidence.verdict import judge
+from rlmem.evidence.verdict import Outcome
 from rlmem.run import forecast
 from rlmem.stats.tables import Table, cell_text
 
@@ -47,10 +47,10 @@ def test_a_budget_takes_what_it_does_not_say_from_the_item_whose_runs_it_shares(
     other = figure.with_name("table.yaml")
     other.write_text(SHARED)
     table, own = read(other), read(figure)
-    assert [cell.name for cell in cells(table, "laptop")] == ["gru/easy"]
-    assert cells(table, "laptop")[0] == cells(own, "laptop")[1]
+    assert [cell.name for cell in table.at("laptop").cells()] == ["gru/easy"]
+    assert table.at("laptop").cells()[0] == own.at("laptop").cells()[1]
     assert (table.budget("laptop").note, own.budget("laptop").note) == ("one row", None)
-    assert cells(table, "smoke") == cells(own, "smoke")
+    assert table.at("smoke").cells() == own.at("smoke").cells()
 
 
 def test_what_is_expected_of_cells_that_the_budget_leaves_out_is_not_tested(figure):
@@ -61,7 +61,7 @@ def test_what_is_expected_of_cells_that_the_budget_leaves_out_is_not_tested(figu
         for (row, column), runs in values.items()
         for seed, value in enumerate(runs)
     ]
-    verdict = judge(Outcome("mine/figure", experiment, "laptop", records))
+    verdict = Outcome(experiment.at("laptop"), records).verdict
     assert [(finding.text, finding.where) for finding in verdict.findings] == [
         ("ffm > gru", "easy"),
         ("ffm > mlp", "easy"),
@@ -73,16 +73,16 @@ def test_what_is_expected_of_cells_that_the_budget_leaves_out_is_not_tested(figu
     states = [finding.state for finding in verdict.findings]
     assert states == ["undecided", "not tested", "undecided", "not tested", "not tested", "not tested"]
     assert verdict.word == "undecided"
-    missing = judge(Outcome("mine/figure", experiment, "laptop", records[:2]))
+    missing = Outcome(experiment.at("laptop"), records[:2]).verdict
     assert missing.word == "not run", "a cell of the budget that has not been run is no such cell"
     # At the budget with all cells, everything is expected: 1 + 1 + 2 + three rows.
-    assert len(judge(Outcome("mine/figure", experiment, "paper", records)).findings) == 7
+    assert len(Outcome(experiment.at("paper"), records).verdict.findings) == 7
 
 
 def test_a_run_is_continued_while_a_file_that_is_made_of_it_is_missing(figure, in_tmp):
     files = "files: {data/run: train run_dir=data/run, data/run.hdf5: dataset generate data/run}"
     figure.write_text(BASE.replace("laptop: {", f"laptop: {{{files}, "))
-    runner = Training("mine/figure", read(figure), "laptop", Path("reproduce"), None)
+    runner = Training(read(figure).at("laptop"), Path("reproduce"))
     assert list(runner._missing()) == ["data/run", "data/run.hdf5"]
     Path("data/run").mkdir(parents=True)
     assert list(runner._missing()) == ["data/run", "data/run.hdf5"], "it may have been interrupted"
@@ -102,8 +102,8 @@ def test_a_shipped_file_runs_at_the_budget_smoke(in_tmp, name, capsys):
     said = capsys.readouterr().out
     assert f"{name} at the budget smoke" in said and "only shows that it runs" in said
     made = read_results(Path("reproduce") / f"{name}-smoke" / "results.csv")
-    _, experiment = catalog.find(name)
-    planned = {(cell.row, cell.column, seed) for cell in cells(experiment, "smoke") for seed in cell.seeds}
+    experiment = catalog.find(name)
+    planned = {(cell.row, cell.column, seed) for cell in experiment.at("smoke").cells() for seed in cell.seeds}
     assert planned <= {(record.row, record.column, record.seed) for record in made if record.state == "done"}
     measured = experiment.at("smoke").metric
     assert all(measured in r.metrics for r in made if (r.row, r.column, r.seed) in planned), f"no {measured}"
@@ -120,26 +120,26 @@ def test_a_shipped_file_composes_at_every_budget(in_tmp, name, budget, capsys, m
 
 def test_every_table_and_figure_has_an_item_or_a_reason_and_every_clause_a_test_or_a_reason():
     of = [name for name in catalog.names() if not name.startswith(("familiar/", "rlmem/"))]
-    found = claims.papers()
+    found = papers()
     assert {*found} == {name.partition("/")[0] for name in of}
     places = [items for paper in found.values() for items in paper.values()]
     assert {item for items in places if isinstance(items, list) for item in items} == {*of}
     assert all(len(reason) > 5 for reason in places if isinstance(reason, str))
     for name in of:
-        experiment = catalog.find(name)[1]
+        experiment = catalog.find(name)
         expected = [*experiment.expect, *(e for budget in experiment.budgets.values() for e in budget.expect or ())]
         assert expected, name
         assert all(e.clause for e in expected), f"{name}: an expectation without its clause of the claim"
         for budget in experiment.budgets:
-            at = experiment.at(budget)
-            assert at.at(budget).expect == at.expect, "a clause of a budget is there twice"
-            assert all(len(untestable.reason) > 5 for untestable in at.untestable), name
+            untestable = experiment.at(budget).untestable
+            assert len({one.clause for one in untestable}) == len(untestable), "a clause is there twice"
+            assert all(len(one.reason) > 5 for one in untestable), name
 
 
 def test_the_table_of_claims_is_that_of_the_files():
     text = (Path(__file__).parent.parent / "docs" / "experiments.md").read_text(encoding="utf-8")
     shown = text.partition("<!-- claims:begin -->\n")[2].partition("<!-- claims:end -->")[0]
-    assert shown == claims.table().markdown(), "put what `rlmem list claim --markdown` says between the two comments"
+    assert shown == claims().markdown(), "put what `rlmem list claim --markdown` says between the two comments"
 
 
 def test_numbers_that_stand_alone_are_a_grid(figure):
@@ -148,8 +148,8 @@ def test_numbers_that_stand_alone_are_a_grid(figure):
     found = [Record(*cell, 0, "done", {"final_eval": 0.5 + k}) for k, cell in enumerate(cells)]
 
     def first(records: list[Record], **options: bool) -> Table:
-        outcome = Outcome("mine/figure", read(figure), "paper", records)
-        return tables(outcome, judge(outcome), **options)[0]
+        outcome = Outcome(read(figure).at("paper"), records)
+        return tables(outcome, **options)[0]
 
     grid = first(found)
     assert grid.title.endswith("at the end, runs of each: 1")

@@ -11,14 +11,14 @@ from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.config.targets import build
 from rlmem.errors import UserError
-from rlmem.evidence import catalog, outcome
-from rlmem.evidence.cells import cells
+from rlmem.evidence import catalog, records
+from rlmem.evidence.folder import parse_rows
 from rlmem.evidence.leaderboard import games, ranking, size_of, standings
-from rlmem.evidence.outcome import Outcome, Record, read_results, write_results
-from rlmem.evidence.own_rows import parse
 from rlmem.evidence.page import leaderboard as board_page
 from rlmem.evidence.page.find import Item, find
-from rlmem.evidence.spec_file import read
+from rlmem.evidence.reading import read
+from rlmem.evidence.records import Record, read_results, write_results
+from rlmem.evidence.verdict import Outcome
 from rlmem.stats import iqm, ranks
 from rlmem.stats.tables import cell_text
 
@@ -59,7 +59,7 @@ def small(in_tmp: Path) -> Path:
 
 def made(path: Path, values: dict[str, list[list[float]]], budget: str = "laptop") -> Outcome:
     """An outcome of row -> returns [seed, column], with NaN for a run that has not ended."""
-    experiment = read(path).with_rows({row: () for row in values if row not in ("gru", "mlp")})
+    planned = read(path).at(budget).with_rows({row: () for row in values if row not in ("gru", "mlp")})
     records = [
         Record(
             row, column, seed, "done", {"final_eval": value, "area_eval": -value, "last time/cpu": 10.0 * (seed + 1)}
@@ -69,7 +69,7 @@ def made(path: Path, values: dict[str, list[list[float]]], budget: str = "laptop
         for column, value in zip(("first", "copy"), runs, strict=True)
         if not np.isnan(value)
     ]
-    return Outcome("mine/board", experiment, budget, records)
+    return Outcome(planned, records)
 
 
 def test_ranks_are_those_of_every_resample():
@@ -108,7 +108,7 @@ def test_scores_are_shares_of_what_memory_can_gain_over_seeds_that_have_every_ga
         assert "Not ranked, without a result in copy: half, seed 0." in text and "in copy: mine, seed 1." in text
         assert "machines" not in text
     assert [cell_text(cell) for cell in games(found).rows[1]] == ["gru", "0.750", "0.750"]
-    assert standings(replace(made(small, values), experiment=catalog.find("rlmem/pqn")[1])) is None
+    assert standings(replace(made(small, values), planned=catalog.find("rlmem/pqn").at("laptop"))) is None
 
 
 def test_a_row_changes_nothing_of_the_comparison_of_others(small):
@@ -145,12 +145,12 @@ def test_a_page_keeps_what_stands_around_the_leaderboard(small):
 
 
 def test_rows_of_ones_own_are_parsed():
-    found = parse(["mine=memory=leaky,memory.sizes=[1,2],+memory.x=a", "b-2=memory._target_=leaky.Leaky"])
+    found = parse_rows(["mine=memory=leaky,memory.sizes=[1,2],+memory.x=a", "b-2=memory._target_=leaky.Leaky"])
     assert found["mine"] == ("memory=leaky", "memory.sizes=[1,2]", "+memory.x=a")
     assert found["b-2"] == ("memory._target_=leaky.Leaky",)
     for wrong in (["mine"], ["mine=leaky"], ["my row=memory=gru"], ["a=memory=gru", "a=memory=gru"]):
         with pytest.raises(UserError, match=r"e\.g\. --rows mine=memory=my_memory"):
-            parse(wrong)
+            parse_rows(wrong)
 
 
 @pytest.mark.parametrize(
@@ -174,16 +174,16 @@ def test_a_mistake_in_a_leaderboard_is_named(small, old, new, said):
 
 def test_a_memory_of_ones_own_joins_with_one_command_beside_shipped_runs(small, capsys, monkeypatch):
     """It runs alone, in the item's folder, which remembers it; what else there is comes from the shipped results."""
-    _, experiment = catalog.find(str(small))
+    experiment = catalog.find(str(small))
     shipped = [
         Record(c.row, c.column, seed, "done", {"final_eval": 0.5}, 128, 1.0, overrides=" ".join(c.lines(seed)))
-        for c in cells(experiment, "laptop")
+        for c in experiment.at("laptop").cells()
         for seed in c.seeds
     ]
     shipped[-1] = replace(shipped[-1], overrides="of another version of the file")
     Path("shipped/mine").mkdir(parents=True)
     write_results(shipped, Path("shipped/mine/board.laptop.csv"))
-    monkeypatch.setattr(outcome, "results_dir", lambda: Path("shipped"))
+    monkeypatch.setattr(records, "results_dir", lambda: Path("shipped"))
     add = (small, "--rows", "mine=memory=gru,memory.hidden_size=4", "--seeds", "0")
     assert run(*add, "--dry-run") == 0 and not Path("reproduce").exists()
     said = capsys.readouterr().out
@@ -219,7 +219,7 @@ def test_a_memory_of_ones_own_joins_with_one_command_beside_shipped_runs(small, 
 
 
 def test_the_bounds_are_those_of_the_rule_cards():
-    _, experiment = catalog.find("rlmem/leaderboard")
+    experiment = catalog.find("rlmem/leaderboard")
     unknown = set()
     for column, bounds in experiment.leaderboard.bounds.items():
         known = game(column).scores()
@@ -249,7 +249,7 @@ def test_the_bounds_that_no_rule_card_has_are_returns_of_players():
         plays[every, last] += 1
         return last
 
-    bounds = catalog.find("rlmem/leaderboard")[1].leaderboard.bounds
+    bounds = catalog.find("rlmem/leaderboard").leaderboard.bounds
     found = {
         "repeat_previous": (
             played(repeat, lambda _: repeat.memoryless(rng)),
@@ -265,7 +265,7 @@ def test_the_bounds_that_no_rule_card_has_are_returns_of_players():
 
 def game(column, num_envs=1):
     """The environment of a column, as it is in evaluation."""
-    _, experiment = catalog.find("rlmem/leaderboard")
+    experiment = catalog.find("rlmem/leaderboard")
     node = load([*experiment.overrides, *experiment.columns[column]]).values["env"]
     return build(
         {key: v for key, v in node.items() if key != "evaluation"} | node["evaluation"] | {"num_envs": num_envs}
@@ -283,22 +283,22 @@ def played(env, act):
 
 
 def test_the_states_of_the_leaderboard_are_of_one_size():
-    _, experiment = catalog.find("rlmem/leaderboard")
-    first = {cell.row: cell for cell in reversed(cells(experiment, "laptop"))}
+    experiment = catalog.find("rlmem/leaderboard")
+    first = {cell.row: cell for cell in reversed(experiment.at("laptop").cells())}
     assert {row: size_of(cell)[0] for row, cell in first.items()} == {row: UNEQUAL.get(row, STATE) for row in first}
 
 
 def test_the_second_leaderboard_has_the_games_of_the_first():
-    experiment = catalog.find("rlmem/leaderboard_parameters")[1]
-    of_first = catalog.find("rlmem/leaderboard")[1]
+    experiment = catalog.find("rlmem/leaderboard_parameters")
+    of_first = catalog.find("rlmem/leaderboard")
     assert (experiment.columns, experiment.leaderboard) == (of_first.columns, of_first.leaderboard)
     assert experiment.overrides == of_first.overrides and {*experiment.rows} <= {*of_first.rows}
 
 
 @pytest.mark.slow
 def test_the_agents_of_the_second_leaderboard_have_equally_many_parameters():
-    _, experiment = catalog.find("rlmem/leaderboard_parameters")
-    first = {cell.row: cell for cell in reversed(cells(experiment, "paper"))}
+    experiment = catalog.find("rlmem/leaderboard_parameters")
+    first = {cell.row: cell for cell in reversed(experiment.at("paper").cells())}
     sizes = {row: size_of(cell)[1] for row, cell in first.items()}
     assert max(sizes.values()) < 1.05 * min(sizes.values()), sizes
 

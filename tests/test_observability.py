@@ -8,18 +8,16 @@ import pytest
 
 from rlmem.errors import UserError
 from rlmem.evidence import catalog
-from rlmem.evidence.cells import cells, skipped
-from rlmem.evidence.outcome import Outcome, Record
+from rlmem.evidence.experiment import Planned
 from rlmem.evidence.page.groups import Group
-from rlmem.evidence.page.labels import Settings
-from rlmem.evidence.page.twins import twins
-from rlmem.evidence.spec import Experiment
-from rlmem.evidence.spec_file import read
+from rlmem.evidence.page.settings import Settings, twins
+from rlmem.evidence.reading import read
+from rlmem.evidence.records import Record
 from rlmem.evidence.tables import tables
-from rlmem.evidence.twins import capacity
-from rlmem.evidence.verdict import judge
+from rlmem.evidence.training import size_remarks
+from rlmem.evidence.verdict import Outcome
 from rlmem.stats import memory_bias, memory_improvability, observability_gap
-from rlmem.stats.twins import Compared, table
+from rlmem.stats.twins import TwinReturns, table
 
 PARTIAL, FULL = [0.5, 0.7], [0.9, 0.9]
 WITHOUT, WITHOUT_FULL = [-0.2, 0.0], [0.8, 1.0]
@@ -74,12 +72,12 @@ def test_what_cannot_be_told_is_left_open():
     assert np.isnan(memory_improvability(PARTIAL, WITHOUT, [-0.2, 0.2])).all()
     assert np.isnan(memory_improvability(PARTIAL, WITHOUT, WITHOUT)).all()
     assert memory_improvability([0.5], [0.0], [1.0]).value == pytest.approx(0.5), "single runs have values"
-    (line,) = table("x", [Compared("gru", "", PARTIAL, FULL)]).rows
+    (line,) = table("x", [TwinReturns("gru", "", PARTIAL, FULL)]).rows
     assert line[-2:] == [None, None], "nobody without memory to compare with"
 
 
 def test_less_may_be_better():
-    (line,) = table("x", [Compared("gru", "easy", [0.5], [0.2], ([0.8], [0.2]))], higher=False).rows
+    (line,) = table("x", [TwinReturns("gru", "easy", [0.5], [0.2], ([0.8], [0.2]))], higher=False).rows
     gap, bias, improvability = (value.mean for value in line[-3:])
     assert line[2:4] == [0.5, 0.2]
     assert (gap, bias, improvability) == pytest.approx((0.3, 0.0, 0.5))
@@ -90,20 +88,20 @@ def test_an_item_is_run_on_twins_as_well(item):
     experiment = read(item)
     assert list(experiment.rows) == ["gru tape", "mlp tape", "gru tape full", "mlp tape full"]
     for budget in ("laptop", "paper"):
-        planned = {cell.name: cell for cell in cells(experiment, budget)}
+        planned = {cell.name: cell for cell in experiment.at(budget).cells()}
         rows = ("gru tape/easy", "mlp tape/easy", "mlp tape/hard")
         assert list(planned) == [*rows, *(name.replace("/", " full/") for name in rows)]
         for name in rows:
             own, twin = planned[name], planned[name.replace("/", " full/")]
             assert twin.overrides == (*own.overrides, "env.observe=full") and twin.reasons == own.reasons
-    assert skipped(experiment, "paper") == {(row, "hard"): "too long" for row in ("gru tape", "gru tape full")}
+    assert experiment.at("paper").skipped() == {(row, "hard"): "too long" for row in ("gru tape", "gru tape full")}
     changed(item, "twins: mlp tape\n", "")
-    assert read(changed(item, "expect: [gru tape full > gru tape on easy]\n", "")).twin_of == {}
+    assert read(changed(item, "expect: [gru tape full > gru tape on easy]\n", "")).at("paper").twin_of == {}
 
 
 def test_the_overrides_of_a_twin_may_be_given(item):
     experiment = read(changed(item, "twins: mlp tape", "twins: {memoryless: mlp tape, full: [env=cartpole]}"))
-    assert cells(experiment, "paper", ["mlp tape full/easy"])[0].overrides[0] == "env=cartpole"
+    assert experiment.at("paper").cells(["mlp tape full/easy"])[0].overrides[0] == "env=cartpole"
 
 
 @pytest.mark.parametrize(
@@ -128,8 +126,8 @@ def changed(path: Path, old: str, new: str) -> Path:
 
 
 def test_the_tables_of_an_item_show_what_its_twins_tell(item):
-    outcome = filled(read(item))
-    *_, shown = tables(outcome, judge(outcome))
+    outcome = filled(read(item).at("paper"))
+    *_, shown = tables(outcome)
     assert shown.columns[-3:] == ["observability gap ± SE", "memory bias ± SE", "memory improvability ± SE"]
     by_place = {tuple(line[:2]): line for line in shown.rows}
     assert list(by_place) == [("gru tape", "easy"), ("mlp tape", "easy"), ("mlp tape", "hard")]
@@ -139,21 +137,19 @@ def test_the_tables_of_an_item_show_what_its_twins_tell(item):
     assert gru[6].mean == pytest.approx(0.7)
     assert mlp[4].mean == pytest.approx(1.0) and mlp[5:] == [None, None], "it is what the others are compared with"
     assert "0.300 ± 0.100" in shown.markdown()
-    alone = filled(outcome.experiment, twins=False)
-    assert "is it memory?" not in "".join(each.title for each in tables(alone, judge(alone)))
+    alone = filled(outcome.planned, twins=False)
+    assert "is it memory?" not in "".join(each.title for each in tables(alone))
 
 
-def filled(experiment: Experiment, twins: bool = True) -> Outcome:
+def filled(planned: Planned, twins: bool = True) -> Outcome:
     runs = {"gru tape": PARTIAL, "gru tape full": FULL, "mlp tape": WITHOUT, "mlp tape full": WITHOUT_FULL}
     return Outcome(
-        "mine/memory",
-        experiment,
-        "paper",
+        planned,
         [
             Record(cell.row, cell.column, seed, "done", {"final_eval": runs[cell.row][seed]})
-            for cell in cells(experiment, "paper")
+            for cell in planned.cells()
             for seed in cell.seeds
-            if twins or cell.row not in experiment.twin_of
+            if twins or cell.row not in planned.twin_of
         ],
     )
 
@@ -188,7 +184,7 @@ def test_runs_of_a_sweep_are_twins_if_they_differ_in_what_is_observed_alone():
     assert (gru.partial, gru.full, gru.memoryless) == (PARTIAL, FULL, (WITHOUT, WITHOUT_FULL))
     assert found["mlp"].memoryless is None
     assert found["lru"].memoryless is None
-    group = Group("Sweep", "sweep", "eval/greedy/return_mean", records, (), ([], []), 1, compared=list(found.values()))
+    group = Group("Sweep", "sweep", "eval/greedy/return_mean", records, (), ([], []), 1, settings=settings)
     assert [each.title for each in group.tables()][1].startswith("Sweep: is it memory?")
     add("mlp", "partial", WITHOUT, **{"memory.layers": "1"})
     add("mlp", "full", WITHOUT_FULL, **{"memory.layers": "1"})
@@ -196,14 +192,14 @@ def test_runs_of_a_sweep_are_twins_if_they_differ_in_what_is_observed_alone():
 
 
 def test_agents_are_of_equal_capacity_or_that_they_are_not_is_said(item):
-    experiment = catalog.find("rlmem/twins")[1]
-    (line,) = capacity(experiment, cells(experiment, "laptop"))
+    planned = catalog.find("rlmem/twins").at("laptop")
+    (line,) = size_remarks(planned, planned.cells())
     numbers = [int(word.replace(",", "")) for word in re.findall(r"[\d,]{5,}\d", line)]
     assert line.startswith("parameters of the agents: ffm ") and len(numbers) == 3
     assert "apart" not in line and max(numbers) < 1.1 * min(numbers)
-    mine = read(item)
-    (line,) = capacity(mine, cells(mine, "laptop", ["easy"]))
+    mine = read(item).at("laptop")
+    (line,) = size_remarks(mine, mine.cells(["easy"]))
     assert line.endswith("; more than 10% apart: gru tape")
     changed(item, "twins: mlp tape\n", "")
-    plain = read(changed(item, "expect: [gru tape full > gru tape on easy]\n", ""))
-    assert capacity(plain, cells(plain, "laptop")) == []
+    plain = read(changed(item, "expect: [gru tape full > gru tape on easy]\n", "")).at("laptop")
+    assert size_remarks(plain, plain.cells()) == []

@@ -12,15 +12,15 @@ from helpers import changed
 from rlmem.commands.cli import main
 from rlmem.errors import UserError
 from rlmem.evidence import catalog, metrics
-from rlmem.evidence.outcome import Outcome, Record
+from rlmem.evidence.experiment import Experiment
+from rlmem.evidence.page.documents import document
 from rlmem.evidence.page.find import Item, find
 from rlmem.evidence.page.html import page
-from rlmem.evidence.page.markdown import document
 from rlmem.evidence.peers import FIELDS, described, measured
-from rlmem.evidence.spec import Experiment
-from rlmem.evidence.spec_file import read
+from rlmem.evidence.reading import read
+from rlmem.evidence.records import Record
 from rlmem.evidence.tables import publish, tables, write
-from rlmem.evidence.verdict import judge
+from rlmem.evidence.verdict import Outcome
 from rlmem.record.facts import RunRecord
 from rlmem.stats import GAMES, reference_of
 
@@ -76,8 +76,9 @@ def outcome(experiment: Experiment, ours: dict[str, list[float]], budget: str = 
         for column, values in ours.items()
         for seed, value in enumerate(values)
     ]
-    theirs, their_curves = measured(experiment, budget)
-    return Outcome("mine/beside", experiment, budget, [*records, *theirs], their_curves)
+    planned = experiment.at(budget)
+    theirs, their_curves = measured(planned)
+    return Outcome(planned, [*records, *theirs], their_curves)
 
 
 # Metrics of a curve
@@ -133,7 +134,7 @@ def test_a_metric_that_there_is_not_is_refused_before_anything_runs(file, capsys
 
 def test_the_runs_of_a_peer_have_the_metrics_of_ours(file):
     experiment = read(file)
-    records, drawn = measured(experiment, "laptop")
+    records, drawn = measured(experiment.at("laptop"))
     area = {(r.column, r.seed): r.metrics["normalised area_eval"] for r in records}
     ppo0, dqn1 = (50 * 100 + 75 * 100) / 200, (0 * 100 + 50 * 100) / 200
     assert area == pytest.approx(
@@ -144,14 +145,14 @@ def test_the_runs_of_a_peer_have_the_metrics_of_ours(file):
     assert first.metrics["final_eval"] == first.metrics["best_eval"] == 475 and "mmer" not in first.metrics
     assert (drawn[0].steps, drawn[0].values) == ([100, 200], [248.6, 475.0])
     made = outcome(experiment, {})
-    assert described(made) == {"sb3": "4 measured runs; sb3=2.9 torch=2.13; a processor"}
+    assert described(made.planned, made.records) == {"sb3": "4 measured runs; sb3=2.9 torch=2.13; a processor"}
     assert made.ours == []
 
 
 def test_peers_are_judged_and_shown_but_are_no_runs_of_ours(file):
     experiment = read(file)
     better = outcome(experiment, {"cartpole_ppo": [98.0, 99.0], "second": [600.0, 602.0]})
-    verdict = judge(better)
+    verdict = better.verdict
     assert [(f.where, f.state) for f in verdict.findings] == [("cartpole_ppo", "undecided"), ("second", "supported")]
     assert verdict.word == "undecided" and verdict.why.startswith("1 of 2 expectations: ours >= sb3 within 10")
     assert [(c.row, c.column, c.seeds) for c in verdict.cells if c.row == "sb3"] == [
@@ -159,17 +160,17 @@ def test_peers_are_judged_and_shown_but_are_no_runs_of_ours(file):
         ("sb3", "second", 2),
     ]
     (file.parent / "curves" / "sb3.csv").write_text(curves(RETURNS | {"ppo": [[40, 50], [41, 51]]}))
-    verdict = judge(outcome(experiment, {"cartpole_ppo": [98.0, 99.0], "second": [600.0, 602.0]}))
+    verdict = outcome(experiment, {"cartpole_ppo": [98.0, 99.0], "second": [600.0, 602.0]}).verdict
     assert (verdict.word, verdict.why) == ("supported", "2 of 2 expectations")
-    assert judge(outcome(experiment, {"cartpole_ppo": [-99.0, -100.0], "second": [0.0, 0.0]})).word == "contradicted"
-    assert judge(outcome(experiment, {"second": [60.0, 70.0]})).why == "2 of 4 runs have not ended"
-    assert tables(better, judge(better))[0].columns[2] == "mean [95 % CI]"
+    assert outcome(experiment, {"cartpole_ppo": [-99.0, -100.0], "second": [0.0, 0.0]}).verdict.word == "contradicted"
+    assert outcome(experiment, {"second": [60.0, 70.0]}).verdict.why == "2 of 4 runs have not ended"
+    assert tables(better)[0].columns[2] == "mean [95 % CI]"
 
 
 def test_a_run_of_a_peer_that_diverged_is_no_success(file):
     (file.parent / "curves" / "sb3.csv").write_text(curves(RETURNS | {"ppo": [[100, 200], [100, "nan"]]}))
     made = outcome(read(file), {"cartpole_ppo": [98.0, 99.0], "second": [600.0, 602.0]})
-    assert [finding.state for finding in judge(made).findings] == ["undecided", "supported"]
+    assert [finding.state for finding in made.verdict.findings] == ["undecided", "supported"]
     assert [len(curve.steps) for curve in made.curves if curve.column == "cartpole_ppo"] == [2, 1]
 
 
@@ -211,13 +212,13 @@ def test_a_mistake_about_peers_is_one_line(file, old, new, said, capsys):
 def test_a_damaged_file_of_curves_is_named(file, old, new, said):
     changed(file.parent / "curves" / "sb3.csv", old, new)
     with pytest.raises(UserError, match=said):
-        measured(read(file), "laptop")
+        measured(read(file).at("laptop"))
 
 
 def test_a_column_that_a_peer_lacks_stays_open(file):
     made = outcome(read(changed(file, ", columns: {second: cartpole_dqn}", "")), {"second": [1.0, 2.0]})
     assert {record.column for record in made.records if record.row == "sb3"} == {"cartpole_ppo"}
-    assert [finding.state for finding in judge(made).findings] == ["not tested", "not tested"]
+    assert [finding.state for finding in made.verdict.findings] == ["not tested", "not tested"]
 
 
 # Files and reports
@@ -271,13 +272,13 @@ FAMILIAR = [name for name in catalog.names() if name.startswith("familiar/")]
 
 @pytest.mark.parametrize("name", FAMILIAR)
 def test_familiar_games_stand_beside_cells_that_are_measured(name):
-    _, experiment = catalog.find(name)
+    experiment = catalog.find(name)
     known = re.findall(r'^    "(\w+)": ', (ROOT / "benchmarks" / "peers" / "sb3.py").read_text(), re.MULTILINE)
     peer = experiment.peers["sb3"]
     assert {peer.columns.get(column, column) for column in experiment.columns} <= set(known)
     for column in experiment.columns:
         assert reference_of(experiment.task_of(column) or "")
-    expected = {column for e in experiment.expectations for column in e.on or experiment.columns}
+    expected = {column for e in experiment.at("laptop").expectations for column in e.on or experiment.columns}
     assert expected == set(experiment.columns), "nothing is expected of a column"
     if peer.file.exists():
-        assert {record.column for record in measured(experiment, "laptop")[0]} == set(experiment.columns)
+        assert {record.column for record in measured(experiment.at("laptop"))[0]} == set(experiment.columns)

@@ -16,8 +16,8 @@ from helpers import options
 
 from rlmem.commands.cli import main
 from rlmem.evidence import catalog
-from rlmem.evidence.outcome import Outcome, shipped_records
-from rlmem.evidence.verdict import judge
+from rlmem.evidence.records import shipped_records
+from rlmem.evidence.verdict import Outcome
 
 ROOT = Path(__file__).parent.parent
 BUDGET = "total_steps=256 env.num_envs=8 evaluation.every=null evaluation.episodes=4 threads=1"
@@ -255,8 +255,8 @@ def test_the_pictures_of_the_readme_show_its_commands():
     drawn = {name: html.unescape((images / f"{name}.svg").read_text()) for name in ("run", "verdict")}
     assert len(named) == 2 == len(set(named) & set(map(plain, commands("README.md"))))
     assert all(any(f"$ {command}<" in picture for picture in drawn.values()) for command in named)
-    name, experiment = catalog.find("lprnn/figure4")
-    verdict = judge(Outcome(name, experiment, "laptop", shipped_records(name, "laptop")))
+    experiment = catalog.find("lprnn/figure4")
+    verdict = Outcome(experiment.at("laptop"), shipped_records(experiment.name, "laptop")).verdict
     assert f"{verdict.word}<" in drawn["verdict"] and verdict.why.partition(":")[0] in drawn["verdict"]
 
 
@@ -279,9 +279,9 @@ def test_commands_are_found_and_shrunk():
 
 def test_the_reproduced_table_is_that_of_the_shipped_results():
     """The table of Memoroids' figure 4 in docs/experiments.md, cell by cell."""
-    name, experiment = catalog.find("memoroids/figure4")
-    made = Outcome(name, experiment, "laptop", shipped_records(name, "laptop"))
-    ours = {(c.row, c.column): f"{c.mean:.3f} [{c.low:.3f}, {c.high:.3f}]" for c in judge(made).cells}
+    experiment = catalog.find("memoroids/figure4")
+    made = Outcome(experiment.at("laptop"), shipped_records(experiment.name, "laptop"))
+    ours = {(c.row, c.column): f"{c.mean:.3f} [{c.low:.3f}, {c.high:.3f}]" for c in made.verdict.cells}
     lines = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8").splitlines()
     at = lines.index("| | tape | segments of 50 | segments of 20 | segments of 10 |")
     shown = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[at + 2 : at + 6]]

@@ -38,10 +38,9 @@ from rlmem.config.catalog import with_parents
 from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.evidence import catalog
-from rlmem.evidence.own_rows import foreign, remembered
+from rlmem.evidence.folder import CELLS, foreign, remembered
+from rlmem.evidence.items import runner_of
 from rlmem.evidence.page import find
-from rlmem.evidence.run import runner_of
-from rlmem.evidence.runner import CELLS
 from rlmem.record.checkpoint import read, sha256
 from rlmem.run.train import train
 from rlmem.supervised.dataset.file import Recording, write
@@ -116,9 +115,9 @@ def originals(tmp_path_factory) -> Path:
         Path("results/SHA256SUMS").write_text("0  x\n")
         Path("mine").mkdir()
         Path("mine/small.yaml").write_text(SMALL)
-        name, experiment = catalog.find("mine/small.yaml")
-        runner = runner_of(name, experiment, "smoke")
-        runner.begin(runner.cells(), Options())
+        experiment = catalog.find("mine/small.yaml")
+        runner = runner_of(experiment.at("smoke"))
+        runner.begin(runner.planned.cells(), Options())
         runner.written()
         write(Path("data/data.hdf5"), recording())
     finally:
@@ -738,12 +737,12 @@ def test_rows_of_another_user_name_no_code(folder, capsys):
 
 def test_a_row_of_ones_own_is_known_by_its_seal(folder):
     folder("reproduction")
-    name, experiment = catalog.find("mine/small.yaml")
-    runner = runner_of(name, experiment, "smoke", rows={"ours": ("memory.hidden_size=5",)})
+    experiment = catalog.find("mine/small.yaml")
+    runner = runner_of(experiment.at("smoke"), rows={"ours": ("memory.hidden_size=5",)})
     file = runner.runs / CELLS
     about = json.loads(file.read_text())
     file.write_text(json.dumps(about | {"rows": {"theirs": ["memory.hidden_size=6"]}}))
-    runner = runner_of(name, experiment, "smoke", rows={"ours": ("memory.hidden_size=5",)})
+    runner = runner_of(experiment.at("smoke"), rows={"ours": ("memory.hidden_size=5",)})
     runner.ask_for("config_hash", [])
     assert list(remembered(file)) == ["theirs", "ours"]
     assert list(foreign(file)) == ["theirs"]

@@ -19,20 +19,18 @@ from test_readme import blocks
 from rlmem.commands.cli import main, module_of
 from rlmem.errors import UserError
 from rlmem.evidence import catalog
-from rlmem.evidence.cells import cells
-from rlmem.evidence.outcome import Curve, Record
-from rlmem.evidence.page import bands, draw
+from rlmem.evidence.items import runner_of
+from rlmem.evidence.page import draw
+from rlmem.evidence.page.curves import POINTS, band, chosen, panels, smoothed
+from rlmem.evidence.page.documents import document
 from rlmem.evidence.page.draw import together
 from rlmem.evidence.page.facts import departures
 from rlmem.evidence.page.find import Item, find
 from rlmem.evidence.page.groups import Group
 from rlmem.evidence.page.html import page
-from rlmem.evidence.page.markdown import document
-from rlmem.evidence.page.series import shown
 from rlmem.evidence.page.verify import verify
-from rlmem.evidence.run import runner_of
+from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.tables import write
-from rlmem.evidence.verdict import judge
 from rlmem.record.recorder import read_jsonl
 from rlmem.stats.figures import COLOURS
 from rlmem.stats.tables import Value, cell_text
@@ -123,7 +121,7 @@ def test_every_item_has_claim_source_verdict_and_command(text, published):
     seen = Page(text).text
     for section in find([published]):
         assert isinstance(section, Item)
-        experiment = section.outcome.experiment
+        experiment = section.outcome.planned.experiment
         for said in (experiment.title, experiment.claim, experiment.source, section.verdict.why, section.command):
             assert said in seen
         assert experiment.budget("laptop").note in seen
@@ -145,7 +143,7 @@ def test_every_row_and_column_has_its_curves_with_a_band_and_its_seeds(text):
 
 def _cells(name: str):
     made = outcome(name)
-    return cells(made.experiment, made.budget)
+    return made.planned.cells()
 
 
 def test_names_are_unique_and_every_reference_has_its_end(text):
@@ -210,36 +208,36 @@ def test_equal_results_give_equal_files(published, text, tmp_path):
 def test_a_band_is_the_t_interval_of_every_step_within_what_is_possible():
     values = np.random.default_rng(1).normal(size=(3, 4))
     curves = [Curve("", "", s, [1, 2, 3, 4], list(v)) for s, v in enumerate(values)]
-    steps, middle, low, high = bands.band(curves)
+    steps, middle, low, high = band(curves)
     assert list(steps) == [1, 2, 3, 4]
     np.testing.assert_allclose(middle, values.mean(0))
     known = scipy.stats.t.interval(0.95, 2, values.mean(0), scipy.stats.sem(values))
     np.testing.assert_allclose([low, high], known)
-    _, _, low_there, high_there = bands.band(curves, (-0.5, 0.5))
+    _, _, low_there, high_there = band(curves, (-0.5, 0.5))
     np.testing.assert_allclose(low_there, np.maximum(low, np.minimum(-0.5, middle)))
     np.testing.assert_allclose(high_there, np.minimum(high, np.maximum(0.5, middle)))
 
 
 def test_one_seed_has_no_band():
-    _, middle, low, high = bands.band([Curve("", "", 0, [1, 2], [3.0, 4.0])])
+    _, middle, low, high = band([Curve("", "", 0, [1, 2], [3.0, 4.0])])
     assert list(middle) == [3, 4]
     assert np.isnan([low, high]).all()
 
 
 def test_curves_with_other_steps_are_joined_where_all_of_them_are():
     long, short = Curve("", "", 0, [0, 10, 20], [0.0, 10.0, 20.0]), Curve("", "", 1, [5, 15], [10.0, 20.0])
-    steps, middle, _, _ = bands.band([long, short])
-    assert (steps[0], steps[-1], len(steps)) == (5, 15, bands.POINTS)
+    steps, middle, _, _ = band([long, short])
+    assert (steps[0], steps[-1], len(steps)) == (5, 15, POINTS)
     np.testing.assert_allclose(middle, steps + 2.5)
 
 
 def test_smoothing_is_the_mean_of_the_last_points():
-    curve = bands.smoothed(Curve("", "", 0, [1, 2, 3, 4], [1.0, 3.0, 5.0, 9.0]), 2)
+    curve = smoothed(Curve("", "", 0, [1, 2, 3, 4], [1.0, 3.0, 5.0, 9.0]), 2)
     assert list(curve.values) == [1, 2, 4, 7]
 
 
 def test_a_row_has_the_same_colour_everywhere():
-    made = bands.panels([Curve("b", "x", 0, [0, 1], [0.0, 1.0])], ["a", "b"], ["x", "y"], "return")
+    made = panels([Curve("b", "x", 0, [0, 1], [0.0, 1.0])], ["a", "b"], ["x", "y"], "return")
     assert [(panel.title, [line.index for line in panel.lines]) for panel in made] == [("x", [1])]
 
 
@@ -247,7 +245,7 @@ def test_a_row_has_the_same_colour_everywhere():
 @pytest.mark.parametrize("name", ["a", "neural_theta", "a row with quite a long name", "total_steps=300000 " * 9])
 def test_the_names_of_rows_are_within_the_figure(columns, name):
     rows, places = [f"{name} {k}" for k in range(7)], [str(k) for k in range(columns)]
-    made = bands.panels([Curve(r, c, 0, [0, 1], [0.0, 1.0]) for r in rows for c in places], rows, places, "return")
+    made = panels([Curve(r, c, 0, [0, 1], [0.0, 1.0]) for r in rows for c in places], rows, places, "return")
     figure = together(made)
     figure.draw_without_rendering()
     (legend,) = figure.legends
@@ -288,7 +286,7 @@ def test_runs_side_by_side_are_told_apart_by_what_varies(swept):
 
 
 def test_any_metric_can_be_drawn_smoothed(swept, tmp_path):
-    (panel,), _ = shown(find([swept]), "train/return_mean", smooth=2)
+    (panel,), _ = chosen(find([swept]), "train/return_mean", smooth=2)
     assert panel.what == "training return, mean of 2 points"
     (line,) = panel.lines
     rows = read_jsonl(sorted(swept.glob("001-*"))[0] / "metrics.jsonl")
@@ -301,9 +299,9 @@ def test_any_metric_can_be_drawn_smoothed(swept, tmp_path):
 
 
 def test_columns_can_be_chosen(published):
-    panels, _ = shown(find([published / "memoroids"]), None, columns=["repeat_first"])
+    panels, _ = chosen(find([published / "memoroids"]), None, columns=["repeat_first"])
     assert [panel.title for panel in panels] == ["repeat_first"]
-    several, _ = shown(find([published]), None)
+    several, _ = chosen(find([published]), None)
     assert "memoroids/figure4 laptop: repeat_first" in [panel.title for panel in several]
 
 
@@ -312,8 +310,8 @@ def test_columns_can_be_chosen(published):
 
 def test_a_reproduction_that_has_only_begun_shows_what_waits(tmp_path):
     made = outcome(budget="smoke")
-    runner = runner_of(made.name, made.experiment, "smoke", tmp_path)
-    runner.begin(runner.cells(), Options())
+    runner = runner_of(made.planned, tmp_path)
+    runner.begin(runner.planned.cells(), Options())
     (section,) = find([tmp_path])
     seen = Page(page([section], "Begun"))
     assert section.verdict.word == "not run"
@@ -326,7 +324,7 @@ def test_a_table_whose_runs_lie_elsewhere_is_read_from_its_numbers(tmp_path):
     write(made, tmp_path / "anywhere")
     (section,) = find([tmp_path])
     assert isinstance(section, Item)
-    assert (section.verdict.word, section.verdict.why) == (judge(made).word, judge(made).why)
+    assert (section.verdict.word, section.verdict.why) == (made.verdict.word, made.verdict.why)
     assert len(section.outcome.records) == len(made.records)
 
 
@@ -339,7 +337,7 @@ def test_results_in_markdown_have_numbers_verdicts_and_pictures_that_are_there(p
     for section in find([published]):
         assert isinstance(section, Item)
         assert f"**{section.verdict.word}**: {section.verdict.why}." in written
-        assert section.outcome.experiment.claim in written and section.command in written
+        assert section.outcome.planned.experiment.claim in written and section.command in written
         for cell in section.verdict.cells:
             assert (
                 f"| {cell.row} | {cell.column} | {cell_text(Value(cell.mean, low=cell.low, high=cell.high))} |"
@@ -375,7 +373,7 @@ def test_the_shipped_results_are_those_of_the_shipped_numbers():
 
 
 def test_what_was_measured_and_not_trained_has_no_curves(tmp_path, capsys):
-    every, _ = shown(find([ROOT / "results"]), None)
+    every, _ = chosen(find([ROOT / "results"]), None)
     assert {panel.title.partition(":")[0] for panel in every} >= {"lprnn/figure4 laptop", "memoroids/figure4 laptop"}
     (tmp_path / "lprnn").mkdir()
     shutil.copy(ROOT / "results/lprnn/figure2.laptop.csv", tmp_path / "lprnn")
@@ -425,7 +423,7 @@ def test_markdown_is_of_published_results_alone(swept, capsys):
 
 def test_a_metric_that_no_run_has_is_refused_with_the_nearest(swept):
     with pytest.raises(UserError, match=r"no run has it; did you mean `train/return_mean`\?"):
-        shown(find([swept]), "train/return_mea")
+        chosen(find([swept]), "train/return_mea")
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch, capsys, tmp_path):

@@ -10,13 +10,12 @@ from test_report import Page
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import Config, load
-from rlmem.evidence.outcome import Curve, Record
-from rlmem.evidence.page import bands
+from rlmem.evidence.page.curves import chosen, panels
 from rlmem.evidence.page.draw import together
 from rlmem.evidence.page.find import find
 from rlmem.evidence.page.groups import Group, rows_differ
 from rlmem.evidence.page.html import page
-from rlmem.evidence.page.series import shown
+from rlmem.evidence.records import Curve, Record
 from rlmem.record import rundir
 
 KEY = "eval/greedy/return_mean"
@@ -107,7 +106,7 @@ def test_a_run_of_an_earlier_version_lacks_keys_and_is_the_same_row(tmp_path):
 
 def test_a_run_with_one_evaluation_is_a_dot_in_report_and_figure(tmp_path, capsys):
     runs = [made(tmp_path / "once", "memory=gru", [0.5]), made(tmp_path / "often", "memory=lru", [0.1, 0.2])]
-    (panel,), _ = shown(find(runs), None)
+    (panel,), _ = chosen(find(runs), None)
     once, often = together([panel]).axes[0].lines
     assert [line.name for line in panel.lines] == ["gru", "lru"]
     assert (once.get_marker(), often.get_marker()) == ("o", "None")
@@ -141,7 +140,7 @@ def test_what_has_no_value_is_said_in_report_and_figure(tmp_path, capsys):
 
 def test_a_seed_of_one_point_is_a_dot_beside_the_mean_of_the_others(tmp_path):
     runs = [made(tmp_path / f"{seed}", f"seed={seed}", [0.1, 0.2, 0.4][:most]) for seed, most in enumerate((3, 3, 1))]
-    (panel,), _ = shown(find(runs), None)
+    (panel,), _ = chosen(find(runs), None)
     (line,) = panel.lines
     assert (list(line.steps), len(line.seeds), len(line.dots)) == ([100, 200, 300], 2, 1)
     seen = Page(page(find(runs), ""))
@@ -151,13 +150,13 @@ def test_a_seed_of_one_point_is_a_dot_beside_the_mean_of_the_others(tmp_path):
 
 def test_seeds_that_have_no_step_in_common_are_drawn_one_by_one(tmp_path):
     runs = [made(tmp_path / f"{k}", f"seed={k}", [0.0, 1.0], begin=1 + 5 * k) for k in range(2)]
-    assert len(together(shown(find(runs), None)[0]).axes[0].lines) == 2
+    assert len(together(chosen(find(runs), None)[0]).axes[0].lines) == 2
     assert "No mean, since no step is common to all: (ffm, seed 0), (ffm, seed 1)." in Page(page(find(runs), "")).text
 
 
 def test_one_point_of_several_seeds_has_its_interval():
     curves = [Curve("a", "", seed, [100], [float(seed)]) for seed in range(3)]
-    (panel,) = bands.panels(curves, ["a"], [""], "return")
+    (panel,) = panels(curves, ["a"], [""], "return")
     (line,) = panel.lines
     assert (list(line.mean), line.dots) == ([1.0], [])
     assert line.low[0] < 1 < line.high[0]

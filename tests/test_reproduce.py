@@ -23,26 +23,25 @@ from rlmem.commands.cli import main
 from rlmem.config.paths import experiments_dir, results_dir
 from rlmem.errors import UserError
 from rlmem.evidence import catalog, metrics, registration
-from rlmem.evidence.cells import cells, merged, skipped
 from rlmem.evidence.cost import cost_of, duration, steps_of
-from rlmem.evidence.outcome import (
+from rlmem.evidence.experiment import BUDGETS
+from rlmem.evidence.items import runner_of
+from rlmem.evidence.page.find import Item, find
+from rlmem.evidence.reading import read
+from rlmem.evidence.records import (
+    SERIES,
     Curve,
-    Outcome,
     Record,
     read_curves,
     read_results,
+    read_series,
     shipped_records,
     write_curves,
     write_results,
 )
-from rlmem.evidence.page.find import Item, find
 from rlmem.evidence.registration import Version
-from rlmem.evidence.run import runner_of
-from rlmem.evidence.series import SUFFIX, read_series
-from rlmem.evidence.spec import BUDGETS
-from rlmem.evidence.spec_file import read
 from rlmem.evidence.tables import provenance_problem, publish, write
-from rlmem.evidence.verdict import judge
+from rlmem.evidence.verdict import Outcome
 from rlmem.record.facts import RunRecord
 from rlmem.run import timing
 from rlmem.sweep.manifest import Manifest
@@ -98,18 +97,17 @@ def small(in_tmp: Path) -> Path:
 def test_rows_are_crossed_and_every_part_of_a_cell_has_its_place(small):
     experiment = read(small)
     assert (experiment.title, list(experiment.rows)) == ("A small experiment", ["gru tape", "mlp tape"])
-    planned = cells(experiment, "laptop")
+    planned = experiment.at("laptop").cells()
     assert [cell.name for cell in planned] == ["gru tape/easy", "gru tape/hard", "mlp tape/easy"]
-    assert skipped(experiment, "laptop") == {("mlp tape", "hard"): "it has no chance"}
+    assert experiment.at("laptop").skipped() == {("mlp tape", "hard"): "it has no chance"}
     hard = planned[1]
     # The budget wins over an exception, whose reason is no longer one, and every key is there once.
     assert hard.reasons == ()
-    assert cells(experiment, "paper")[1].reasons == ("the released code has it",)
+    assert experiment.at("paper").cells()[1].reasons == ("the released code has it",)
     assert [line for line in hard.overrides if line.startswith("algo.lr")] == ["algo.lr=0.02"]
-    assert "algo.lr=0.01" in cells(experiment, "paper")[1].overrides
+    assert "algo.lr=0.01" in experiment.at("paper").cells()[1].overrides
     assert hard.lines(1)[-1] == "seed=1" and hard.seeds == (0, 1)
-    assert cells(experiment, "smoke")[0].seeds == (0,)
-    assert merged(["a=1", "b=2", "a=3"]) == ("a=3", "b=2")
+    assert experiment.at("smoke").cells()[0].seeds == (0,)
 
 
 @pytest.mark.parametrize(
@@ -122,12 +120,12 @@ def test_rows_are_crossed_and_every_part_of_a_cell_has_its_place(small):
     ],
 )
 def test_cells_are_chosen_by_words_and_patterns(small, wanted, found):
-    assert [cell.name for cell in cells(read(small), "laptop", wanted)] == found
+    assert [cell.name for cell in read(small).at("laptop").cells(wanted)] == found
 
 
 def test_a_cell_that_there_is_not_is_refused(small):
     with pytest.raises(UserError, match="--cells grv: no such cell; did you mean `gru"):
-        cells(read(small), "laptop", ["grv"])
+        read(small).at("laptop").cells(["grv"])
 
 
 @pytest.mark.parametrize(
@@ -157,7 +155,7 @@ def test_a_file_may_share_the_runs_of_another(small):
     other.write_text("# Their best\nruns: mine/small\nmetric: best_eval\n")
     experiment, base = read(other), read(small)
     assert (experiment.title, experiment.metric, experiment.runs) == ("Their best", "best_eval", "mine/small")
-    assert cells(experiment, "laptop") == cells(base, "laptop")
+    assert experiment.at("laptop").cells() == base.at("laptop").cells()
 
 
 def test_results_and_curves_survive_their_files(tmp_path):
@@ -182,8 +180,8 @@ def test_processes_that_share_a_reproduction_may_end_at_the_same_time(small, tmp
     records = [
         Record("gru tape", "easy", seed, "done", {experiment.metric: float(seed)}, 100, 2.5) for seed in range(2)
     ]
-    outcome = Outcome("mine/small", experiment, "laptop", records, [], {})
-    runner = runner_of("mine/small", read(small), "laptop", tmp_path)
+    outcome = Outcome(experiment.at("laptop"), records)
+    runner = runner_of(read(small).at("laptop"), tmp_path)
     runner.so_far = lambda: outcome
     with ThreadPoolExecutor(4) as pool:  # a file lock separates threads as it does processes
         for done in [pool.submit(runner.written) for _ in range(40)]:
@@ -208,16 +206,16 @@ def test_metrics_of_a_run_are_those_of_its_record(tmp_path):
 
 @pytest.mark.parametrize("name", catalog.names())
 def test_every_shipped_file_is_whole(name):
-    found, experiment = catalog.find(name)
-    assert found == name and experiment.title and "arXiv" in experiment.source
+    experiment = catalog.find(name)
+    assert experiment.name == name and experiment.title and "arXiv" in experiment.source
     for budget in BUDGETS:
-        if (found := experiment.at(budget)).run in ("train", "population"):
-            assert metrics.curve_key(found.metric)
-        planned = cells(experiment, budget)
-        assert planned and len({cell.name for cell in planned}) == len(planned)
+        planned = experiment.at(budget)
+        assert not planned.is_trained or metrics.curve_key(planned.metric)
+        cells = planned.cells()
+        assert cells and len({cell.name for cell in cells}) == len(cells)
     if experiment.run == "train":
-        assert sum(steps_of(cell.overrides) * len(cell.seeds) for cell in cells(experiment, "smoke")) <= 40_000
-    verdict = judge(Outcome(name, experiment, "paper", []))
+        assert sum(steps_of(cell.overrides) * len(cell.seeds) for cell in experiment.at("smoke").cells()) <= 40_000
+    verdict = Outcome(experiment.at("paper"), []).verdict
     if experiment.published:
         assert any(cell.published is not None for cell in verdict.cells), "no published number has a place in it"
 
@@ -263,7 +261,7 @@ def test_a_reproduction_goes_on_shows_partial_results_and_keeps_them(small, caps
     rows = [json.loads(line) for line in first.splitlines()]
     last = [row["eval/greedy/return_mean"] for row in rows if "eval/greedy/return_mean" in row][-1]
     assert kept[0].metrics["final_eval"] == pytest.approx(last, rel=1e-5)
-    stored = read_series(Path(f"results/mine/small.smoke{SUFFIX}"))
+    stored = read_series(Path(f"results/mine/small.smoke{SERIES}"))
     assert {key[0] for key in stored} == {"gru tape", "mlp tape"}
     trained = [(row["step"], row["train/return_mean"]) for row in rows if "train/return_mean" in row]
     assert stored["gru tape", "easy", 0, "train/return_mean"] == [(s, pytest.approx(v, rel=1e-8)) for s, v in trained]
@@ -283,7 +281,7 @@ def test_a_reproduction_goes_on_shows_partial_results_and_keeps_them(small, caps
         (found,) = find([Path(root)])
         assert isinstance(found, Item)
         assert found.command == "rlmem reproduce mine/small.yaml --budget smoke"
-        assert (found.outcome.experiment, len(found.outcome.records)) == (read(small, own=True).at("smoke"), 2)
+        assert found.outcome.planned == read(small, own=True).at("smoke") and len(found.outcome.records) == 2
 
     changed(small, "encoder.hidden_size=8", "encoder.hidden_size=16")
     assert run(*run_it, "--show") == 0
@@ -291,9 +289,9 @@ def test_a_reproduction_goes_on_shows_partial_results_and_keeps_them(small, caps
 
 
 def test_only_the_cells_and_seeds_that_are_asked_for_are_run(small, capsys):
-    name, experiment = catalog.find(str(small))
-    runner = runner_of(name, experiment, "laptop")
-    runner.begin(runner.cells(), Options())  # as after an interruption: all of them wait
+    experiment = catalog.find(str(small))
+    runner = runner_of(experiment.at("laptop"))
+    runner.begin(runner.planned.cells(), Options())  # as after an interruption: all of them wait
     states = lambda: {job.name: job.state for job in Manifest(runner.runs).jobs()}  # noqa: E731
     assert set(states().values()) == {"waiting"}
     assert run(small, "--cells", "easy", "--seeds", "1", "--dry-run") == 0
@@ -310,9 +308,9 @@ def test_only_the_cells_and_seeds_that_are_asked_for_are_run(small, capsys):
 
 
 def test_a_job_that_is_not_asked_for_keeps_its_failure_and_does_not_fail_the_others(small, capsys):
-    name, experiment = catalog.find(str(small))
-    runner = runner_of(name, experiment, "laptop")
-    runner.begin(runner.cells(), Options())
+    experiment = catalog.find(str(small))
+    runner = runner_of(experiment.at("laptop"))
+    runner.begin(runner.planned.cells(), Options())
     manifest = Manifest(runner.runs)
     (other,) = [job for job in manifest.jobs() if job.name.endswith("mlp_tape-easy-seed0")]
     manifest._update({"state": "failed", "failures": 1, "exit_code": 1, "error": "boom"}, "number = ?", other.number)
@@ -365,7 +363,7 @@ def test_runs_are_timed_here_and_then_their_cost_is_known(small, capsys, monkeyp
     assert "2 cells, 4 runs" in said and "--time measures" not in said
     assert run(small, "--budget", "laptop", "--dry-run") == 0
     assert "(by other settings for 2 runs; --time measures)" in capsys.readouterr().out
-    planned = cells(read(small), "laptop")
+    planned = read(small).at("laptop").cells()
     cost = cost_of(planned[:2])
     assert cost.alike == 0
     assert cost.seconds == pytest.approx(2 * sum(timing.timed()[cell.overrides].seconds for cell in planned[:2]))
@@ -378,19 +376,19 @@ def test_runs_are_timed_here_and_then_their_cost_is_known(small, capsys, monkeyp
 def test_the_cost_of_a_shipped_run_is_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("RLMEM_CACHE", str(tmp_path))
     timing.timed.cache_clear()
-    experiment = catalog.find("familiar/pendulum")[1]
+    experiment = catalog.find("familiar/pendulum")
     records = [r for r in read_results(results_dir() / "familiar/pendulum.laptop.csv") if r.column == "pendulum_td3"]
     own = [r.seconds for r in records if r.row == "rlmem"]
-    cost = cost_of(cells(experiment, "laptop", ["pendulum_td3"]))
+    cost = cost_of(experiment.at("laptop").cells(["pendulum_td3"]))
     assert cost.alike == 0
     assert cost.seconds == pytest.approx(10 * np.median(own), rel=1e-3)
 
 
 def test_numbers_that_are_shipped_come_from_one_commit(tmp_path, monkeypatch, capsys):
-    experiment = catalog.find("memoroids/figure4")[1]
+    experiment = catalog.find("memoroids/figure4")
     commits = enumerate(["abc", "abc+changes", "def", ""])
     records = [Record("lru tape", "repeat_first", s, "done", {"best_eval": 1.0}, commit=c) for s, c in commits]
-    made = lambda *which: Outcome("memoroids/figure4", experiment, "laptop", [records[i] for i in which])  # noqa: E731
+    made = lambda *which: Outcome(experiment.at("laptop"), [records[i] for i in which])  # noqa: E731
     publish(made(0, 2), tmp_path)
     assert "runs are of 2 commits (abc, def)" in capsys.readouterr().out
     monkeypatch.setattr("rlmem.evidence.tables.results_dir", lambda: tmp_path)
@@ -411,16 +409,16 @@ def test_shipped_results_come_from_one_commit_each():
     found = {}
     for file in (f for f in shipped.glob("*/*.csv") if not f.name.endswith(".curves.csv")):
         name, budget = f"{file.parent.name}/{file.stem.rpartition('.')[0]}", file.stem.rpartition(".")[2]
-        outcome = Outcome(name, catalog.find(name)[1], budget, read_results(file))
+        outcome = Outcome(catalog.find(name).at(budget), read_results(file))
         found[name, budget] = provenance_problem(outcome.ours)
     assert found
     assert not {name: problem for (name, _), problem in found.items() if problem}
 
 
 def test_an_exception_that_a_budget_undoes_is_not_named():
-    experiment = catalog.find("memoroids/figure4")[1]
+    experiment = catalog.find("memoroids/figure4")
     sizes = "the released files of this game have these sizes"
-    at = lambda budget: {reason for cell in cells(experiment, budget) for reason in cell.reasons}  # noqa: E731
+    at = lambda budget: {reason for cell in experiment.at(budget).cells() for reason in cell.reasons}  # noqa: E731
     assert sizes in at("paper")
     assert sizes not in at("laptop"), "which has sizes of its own"
 
@@ -432,11 +430,11 @@ def test_an_experiment_of_ones_own_is_reported_as_it_was_judged(small, capsys, m
     )
     Path("linked").symlink_to(small.parent)
     monkeypatch.chdir(small.parent)
-    _, experiment = catalog.find("best.yaml")
+    experiment = catalog.find("best.yaml")
     monkeypatch.chdir(small.parents[1])
     scores = {("gru tape", "easy"): 1.0, ("mlp tape", "easy"): 0.5}
     records = [Record(*cell, 0, "done", {"best_eval": score}) for cell, score in scores.items()]
-    outcome = Outcome("mine/best", experiment.at("laptop"), "laptop", records)
+    outcome = Outcome(experiment.at("laptop"), records)
     write(outcome, Path("reproduce/mine/best-laptop"))
     publish(outcome, Path("results"))
     (small.parent / "best.yaml").write_text("# No experiment any more")
@@ -451,14 +449,14 @@ def test_an_experiment_of_ones_own_is_reported_as_it_was_judged(small, capsys, m
         monkeypatch.chdir(small.parents[1] / folder)
         (found,) = find([Path(report)])
         assert isinstance(found, Item)
-        assert found.outcome.experiment == experiment.at("laptop")
+        assert found.outcome.planned == experiment.at("laptop")
         assert [f.state for f in found.verdict.findings] == ["not tested"]
     monkeypatch.chdir(small.parents[1])
-    write(Outcome("ffm/table4", catalog.find("ffm/table4")[1], "laptop", []), Path("reproduce/mine/best-laptop"))
+    write(Outcome(catalog.find("ffm/table4").at("laptop"), []), Path("reproduce/mine/best-laptop"))
     assert not Path("reproduce/mine/best-laptop/experiment.yaml").exists()
 
     shipped = experiments_dir() / "ffm/table4.yaml"  # type: ignore[operator]
-    assert (catalog.find(str(shipped))[0], catalog.find(str(shipped))[1].text) == ("ffm/table4", None)
+    assert (catalog.find(str(shipped))[0], catalog.find(str(shipped)).text) == ("ffm/table4", None)
     Path("ffm").mkdir()
     Path("ffm/table4.yaml").write_text(shipped.read_text())
     assert run("ffm/table4.yaml", "--dry-run") == 2
@@ -587,16 +585,17 @@ def test_shipped_expectations_are_registered():
     """Every expectation that a shipped item tests, with its date; those of counted runs have the date of the first."""
     every = registration.read(experiments_dir() / registration.FILE)
     for name, budget in product(catalog.names(), registration.COUNTED):
-        experiment = catalog.find(name)[1].at(budget)
+        planned = catalog.find(name).at(budget)
         known = every.get(name, {}).get(budget, registration.Registration())
-        registration.require(name, budget, experiment.version, known)
-        if experiment.version.expect and shipped_records(name, budget):
+        assert planned.registration == known
+        catalog.require_registered(name, planned)
+        if planned.version.expect and shipped_records(name, budget):
             assert known.first_run is not None, f"{name} {budget}"
     changed = {
         name
         for name in catalog.names()
         if (records := shipped_records(name, "laptop"))
-        and judge(Outcome(name, catalog.find(name)[1], "laptop", records)).changed
+        and Outcome(catalog.find(name).at("laptop"), records).verdict.changed
     }
     assert changed == MARKED
 

@@ -9,9 +9,9 @@ import pytest
 from rlmem.commands.cli import main
 from rlmem.errors import UserError
 from rlmem.evidence import populations
-from rlmem.evidence.outcome import read_curves, read_results
-from rlmem.evidence.run import runner_of
-from rlmem.evidence.spec_file import read
+from rlmem.evidence.items import runner_of
+from rlmem.evidence.reading import read
+from rlmem.evidence.records import read_curves, read_results
 from rlmem.population.spec import read as population_in
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.stored import checkpoints
@@ -110,6 +110,6 @@ def test_the_result_is_the_mean_of_the_best_at_every_step_and_agents_keep_their_
 def test_options_that_no_population_has_are_refused_by_name(item):
     item.write_text(ITEM.replace("window: 8", "windows: 8"))
     experiment = read(item)
-    runner = runner_of("mine/item", experiment, "smoke")
+    runner = runner_of(experiment.at("smoke"))
     with pytest.raises(UserError, match=r"windows.*did you mean `?window"):
-        runner.check(runner.cells())
+        runner.check(runner.planned.cells())

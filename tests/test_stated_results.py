@@ -16,9 +16,9 @@ import pytest
 from helpers import options
 
 from rlmem.evidence import catalog
-from rlmem.evidence.cells import cells
 from rlmem.evidence.expect import Finding, check, parse
-from rlmem.evidence.outcome import Outcome, shipped_records
+from rlmem.evidence.records import shipped_records
+from rlmem.evidence.verdict import Outcome
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", "docs/index.md", "docs/leaderboard.md", "docs/memory.md", "docs/start.md")
@@ -75,17 +75,16 @@ STATED = [
 
 @cache
 def outcome(item: str) -> Outcome:
-    name, experiment = catalog.find(item)
-    return Outcome(name, experiment, "laptop", shipped_records(name, "laptop"))
+    experiment = catalog.find(item)
+    return Outcome(experiment.at("laptop"), shipped_records(item, "laptop"))
 
 
 def findings(item: str, text: str) -> list[Finding]:
     """The findings of an expectation about the shipped results of an item."""
     shipped = outcome(item)
-    planned = cells(shipped.experiment, "laptop")
-    rows, columns = ([*dict.fromkeys(getattr(cell, side) for cell in planned)] for side in ("row", "column"))
-    experiment = shipped.experiment
-    how = {"higher": experiment.higher, "peers": [*experiment.peers], "exact": experiment.is_exact}
+    planned, peers = shipped.planned, [*shipped.planned.experiment.peers]
+    rows, columns = ([*dict.fromkeys(getattr(cell, side) for cell in planned.cells())] for side in ("row", "column"))
+    how = {"higher": planned.higher, "peers": peers, "exact": planned.run == "impulse"}
     return check([parse(text)], shipped.scores(), rows, columns, **how, other=shipped.scores)
 
 

@@ -20,20 +20,16 @@ from rlmem.stats import (
     expert_normalised,
     interval,
     iqm,
-    iqm_per_task,
     mann_whitney_u,
     matrix,
     mean,
     median,
-    mmer,
-    normalised,
     optimality_gap,
     percentile_bounds,
     performance_profile,
     probability_of_improvement,
     reference_of,
     resample,
-    summary,
 )
 
 RLIABLE = json.loads((Path(__file__).parent / "data" / "rliable.json").read_text())
@@ -55,29 +51,8 @@ def rliables_draws(*shapes: tuple[int, int]) -> list[np.ndarray]:
     return [np.stack(picked) for picked in zip(*drawn, strict=True)]
 
 
-def test_mmer_is_the_largest_value_within_the_budget():
-    curves = [[-1.0, 0.5, 0.2, 0.9], [np.nan, -0.5, -0.7, 0.0]]
-    assert mmer(curves).tolist() == [0.9, 0.0]
-    assert mmer(curves, timesteps=[10, 20, 30, 40], budget=30).tolist() == [0.5, -0.5]
-    with pytest.raises(ValueError, match="no iteration within the budget of 5 steps"):
-        mmer(curves, timesteps=[10, 20, 30, 40], budget=5)
-    with pytest.raises(ValueError, match="needs the timesteps"):
-        mmer(curves, budget=30)
-
-
-def test_environments_count_the_same_and_the_spread_is_over_trials():
-    scores = summary([[0.0, 1.0, 2.0], [0.0, 0.0, 0.0]])
-    assert scores.env.tolist() == [1.0, 0.0]
-    assert scores.model == 0.5
-    assert scores.trial.tolist() == [0.0, 0.5, 1.0]
-    assert scores.trial_std == pytest.approx(0.5)
-    assert np.isnan(summary([[1.0], [2.0]]).trial_std)
-    assert normalised([-1, 0, 1]).tolist() == [0.0, 0.5, 1.0]
-
-
 def test_the_interquartile_mean_drops_a_quarter_on_each_side():
     scores = np.array([[100.0, 1.0], [1.0, 2.0], [2.0, 3.0], [3.0, -100.0], [4.0, 7.0]])
-    assert iqm_per_task(scores).tolist() == [3.0, 2.0]
     assert iqm(scores) == pytest.approx((1 + 2 + 2 + 3 + 3 + 4) / 6)
 
 
@@ -137,12 +112,11 @@ def test_the_probability_of_improvement_and_its_bounds_are_rliables():
     np.testing.assert_allclose([ours.probability.low, ours.probability.high], bounds, atol=4 * SCATTER_OF_PAIRS)
 
 
-@pytest.mark.parametrize("of", ["runs", "tasks"])
-def test_profiles_and_their_bands_are_rliables(of):
-    fraction, low, high = RLIABLE["profiles"][of]
-    ours = performance_profile(A, THRESHOLDS, rng=rng(), of=of, repetitions=MANY)
+def test_profiles_and_their_bands_are_rliables():
+    fraction, low, high = RLIABLE["profiles"]["runs"]
+    ours = performance_profile(A, THRESHOLDS, rng=rng(), repetitions=MANY)
     np.testing.assert_allclose(ours.fraction, fraction, rtol=0, atol=1e-12)
-    step = 1 / 30 if of == "runs" else 1 / 6  # a fraction of scores has no other values
+    step = 1 / 30  # a fraction of scores has no other values
     np.testing.assert_allclose([ours.low, ours.high], [low, high], atol=step + 1e-9)
 
 
@@ -226,8 +200,6 @@ def test_a_wider_level_has_wider_bounds():
 def test_a_profile_counts_what_is_strictly_above():
     scores = [[0.0, 1.0], [1.0, 1.0]]
     assert performance_profile(scores, [-1, 0, 0.5, 1], rng=rng()).fraction.tolist() == [1.0, 0.75, 0.75, 0.0]
-    tasks = performance_profile(scores, [0, 0.5, 1], rng=rng(), of="tasks")
-    assert tasks.fraction.tolist() == [1.0, 0.5, 0.0]
 
 
 def test_scores_by_name_are_matched_by_name():

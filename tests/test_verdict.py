@@ -10,14 +10,13 @@ from scipy import stats as scipy_stats
 
 from rlmem import make_env
 from rlmem.evidence import catalog
-from rlmem.evidence.cells import cells
 from rlmem.evidence.expect import Finding, Untestable, check, parse, parse_all
-from rlmem.evidence.outcome import Outcome, Record
+from rlmem.evidence.experiment import Experiment
+from rlmem.evidence.metrics import range_of_key, range_of_metric, range_of_returns
 from rlmem.evidence.published import load as published
-from rlmem.evidence.ranges import of_key, of_metric, of_returns
-from rlmem.evidence.spec import Experiment
-from rlmem.evidence.spec_file import read
-from rlmem.evidence.verdict import MEAN, _printed, judge, misprinted
+from rlmem.evidence.reading import read
+from rlmem.evidence.records import Record
+from rlmem.evidence.verdict import MEAN, Outcome, _printed
 from rlmem.stats import contrast, runs_to_decide
 from rlmem.stats.welch import ANY
 
@@ -68,10 +67,10 @@ def test_an_interval_stays_within_what_is_possible_and_around_its_value():
 
 
 def test_what_is_possible_follows_from_the_metric_and_the_environment():
-    assert of_metric("success", "gym") == of_key("eval/accuracy", "parity") == (0, 1)
-    assert of_metric("late_15_eval", "repeat_previous") == of_metric("mmer", "autoencode") == (-1, 1)
-    assert of_metric("final_eval", "copy") == (0, 1)
-    assert of_metric("best_eval", "battleship") == (-np.inf, 1)
+    assert range_of_metric("success", "gym") == range_of_key("eval/accuracy", "parity") == (0, 1)
+    assert range_of_metric("late_15_eval", "repeat_previous") == range_of_metric("mmer", "autoencode") == (-1, 1)
+    assert range_of_metric("final_eval", "copy") == (0, 1)
+    assert range_of_metric("best_eval", "battleship") == (-np.inf, 1)
     for metric, env, wrapper in (
         ("normalised area_eval", "repeat_first", "[]"),
         ("steps_to_0.9", "repeat_first", "[]"),
@@ -81,13 +80,13 @@ def test_what_is_possible_follows_from_the_metric_and_the_environment():
         ("final_eval", "CartPole-v1", "[]"),
         ("analysis/recall/x", "copy", "[]"),
     ):
-        assert of_metric(metric, env, wrapper) == ANY, metric
+        assert range_of_metric(metric, env, wrapper) == ANY, metric
 
 
 @pytest.mark.parametrize("env", ["repeat_previous", "copy", "position_only_cartpole", "parity", "minesweeper"])
 def test_the_known_scores_of_a_task_lie_within_the_returns_that_it_declares(env):
     scores = make_env(env, num_envs=1).unwrapped.scores()
-    least, most = of_returns(env)
+    least, most = range_of_returns(env)
     assert all(least <= score <= most for score in (scores.random, scores.memoryless, scores.oracle))
 
 
@@ -111,7 +110,7 @@ budgets: {smoke: {}, laptop: {}, paper: {}}
         for row, runs in values.items()
         for seed, value in enumerate(runs)
     ]
-    verdict = judge(Outcome("mine/holding", experiment, "laptop", records))
+    verdict = Outcome(experiment.at("laptop"), records).verdict
     assert [(cell.low, cell.high) for cell in verdict.cells] == [(-1.0, 1.0), (-1.0, 1.0)]
     (finding,) = verdict.findings
     assert -2.0 <= finding.low < finding.high == 2.0
@@ -336,7 +335,7 @@ def outcome(experiment: Experiment, budget: str, values: dict[tuple[str, str], l
         for (row, column), runs in values.items()
         for seed, value in enumerate(runs)
     ]
-    return Outcome("mine/table", experiment, budget, records)
+    return Outcome(experiment.at(budget), records)
 
 
 def as_printed(experiment: Experiment) -> dict[tuple[str, str], list[float]]:
@@ -346,13 +345,13 @@ def as_printed(experiment: Experiment) -> dict[tuple[str, str], list[float]]:
 
 def test_numbers_as_printed_match_and_only_at_the_paper_s_budget(table):
     values = as_printed(table)
-    verdict = judge(outcome(table, "paper", values))
+    verdict = outcome(table, "paper", values).verdict
     assert verdict.word == "matches"
     assert {cell.verdict for cell in verdict.cells if cell.column != MEAN} == {"matches"}
     cell = verdict.cells[0]
     assert cell.published == pytest.approx(81.2) and cell.difference == pytest.approx(0.0, abs=1e-9)
     assert (cell.low, cell.high) == pytest.approx(contrast([(1, values["LRU", "Ant-P"])]).bounds())
-    verdict = judge(outcome(table, "laptop", values))
+    verdict = outcome(table, "laptop", values).verdict
     assert (verdict.word, verdict.why) == ("supported", "2 of 2 expectations")
     assert {cell.verdict for cell in verdict.cells} == {None}
 
@@ -360,35 +359,35 @@ def test_numbers_as_printed_match_and_only_at_the_paper_s_budget(table):
 def test_the_word_follows_from_the_expectations_and_the_numbers(table):
     values = as_printed(table)
     values["GPT", "Hopper-P"] = [200.0, 201.0]
-    verdict = judge(outcome(table, "paper", values))
+    verdict = outcome(table, "paper", values).verdict
     assert verdict.word == "contradicted" and "LRU > GPT (Hopper-P: " in verdict.why
     (off,) = [cell for cell in verdict.cells if cell.verdict == "differs"]
     assert (off.row, off.column) == ("GPT", "Hopper-P") and off.difference == pytest.approx(200.5 - 23.8)
     values["GPT", "Hopper-P"] = [-200.0, -199.0]
-    verdict = judge(outcome(table, "paper", values))
+    verdict = outcome(table, "paper", values).verdict
     assert verdict.word == "supported" and "1 matches (LRU), 1 differs (GPT)" in verdict.why
     values["GPT", "Hopper-P"] = [-500.0, 420.0]
-    assert judge(outcome(table, "paper", values)).word == "undecided"
+    assert outcome(table, "paper", values).verdict.word == "undecided"
     bare = table.model_copy(update={"expect": ()})
-    assert judge(outcome(bare, "paper", values)).word == "undecided"
-    assert judge(outcome(bare, "paper", values | {("GPT", "Hopper-P"): [-200.0, -199.0]})).word == "contradicted"
-    assert judge(outcome(bare, "laptop", values)).word == "not tested here"
+    assert outcome(bare, "paper", values).verdict.word == "undecided"
+    assert outcome(bare, "paper", values | {("GPT", "Hopper-P"): [-200.0, -199.0]}).verdict.word == "contradicted"
+    assert outcome(bare, "laptop", values).verdict.word == "not tested here"
 
 
 def test_what_lacks_runs_is_not_run(table):
     values = as_printed(table)
     del values["GPT", "Hopper-P"]
-    assert judge(outcome(table, "paper", values)).word == "not run"
-    assert judge(outcome(table, "paper", {})).why == "8 of 8 runs have not ended"
+    assert outcome(table, "paper", values).verdict.word == "not run"
+    assert outcome(table, "paper", {}).verdict.why == "8 of 8 runs have not ended"
     complete = outcome(table, "paper", as_printed(table))
     without = replace(complete, records=[replace(record, metrics={}) for record in complete.records])
-    assert judge(without).why == "8 of 8 runs ended without the metric final_eval"
+    assert without.verdict.why == "8 of 8 runs ended without the metric final_eval"
 
 
 def test_a_failed_run_is_no_number(table):
     made = outcome(table, "laptop", as_printed(table))
     broken = [replace(r, state="failed") if r.row == "GPT" else r for r in made.records]
-    assert judge(replace(made, records=broken)).word == "not run"
+    assert replace(made, records=broken).verdict.word == "not run"
 
 
 def test_what_cannot_be_tested_is_never_a_difference(tmp_path, table):
@@ -397,45 +396,45 @@ def test_what_cannot_be_tested_is_never_a_difference(tmp_path, table):
     path.write_text(TABLE.replace("budgets:", skipped + "budgets:"))
     values = as_printed(read(path))
     del values["GPT", "Hopper-P"]
-    verdict = judge(outcome(read(path), "laptop", values))
+    verdict = outcome(read(path), "laptop", values).verdict
     assert (verdict.word, verdict.why) == ("supported", "1 of 2 expectations; 1 are not tested here")
     path.write_text(path.read_text().replace("on Ant-P, Hopper-P", "on Hopper-P"))
-    assert judge(outcome(read(path), "laptop", values)).word == "not tested here"
+    assert outcome(read(path), "laptop", values).verdict.word == "not tested here"
     path.write_text(TABLE.replace("seeds: 2", "seeds: 1"))
-    verdict = judge(outcome(read(path), "paper", {cell: runs[:1] for cell, runs in as_printed(read(path)).items()}))
+    verdict = outcome(read(path), "paper", {cell: runs[:1] for cell, runs in as_printed(read(path)).items()}).verdict
     assert verdict.word == "not tested here"
     assert {cell.verdict for cell in verdict.cells if cell.column != MEAN} == {"not tested"}
-    smoke = judge(outcome(table, "smoke", as_printed(table)))
+    smoke = outcome(table, "smoke", as_printed(table)).verdict
     assert (smoke.word, smoke.findings) == ("not tested here", []), "too short to say anything of a claim"
 
 
 def test_the_misprints_of_a_table_are_said(table):
-    (said,) = misprinted(outcome(table, "paper", {}))
+    (said,) = outcome(table, "paper", {}).misprints()
     assert "LRU" in said and "87.58" in said
-    name, shm = catalog.find("shm/table1")
-    (said,) = misprinted(Outcome(name, shm, "paper", []))
+    shm = catalog.find("shm/table1")
+    (said,) = Outcome(shm.at("paper"), []).misprints()
     assert "AutoencodeMedium of FFM repeats AutoencodeEasy" in said
-    assert misprinted(Outcome("mine/small", catalog.find("ffm/table4")[1], "paper", [])) == []
+    assert Outcome(catalog.find("ffm/table4").at("paper"), []).misprints() == []
 
 
-PUBLISHED = [name for name in catalog.names() if catalog.find(name)[1].published]
+PUBLISHED = [name for name in catalog.names() if catalog.find(name).published]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_printed_numbers_match_themselves_and_half_a_standard_deviation_worse_they_do_not(name):
-    experiment = catalog.find(name)[1]
-    planned = cells(experiment, "paper")
-    columns = list(dict.fromkeys(cell.column for cell in planned))
-    printed = _printed(experiment, columns)
+    experiment = catalog.find(name)
+    planned = experiment.at("paper")
+    columns = list(dict.fromkeys(cell.column for cell in planned.cells()))
+    printed = _printed(planned, columns)
 
     def fed(worse: float, **changes) -> str:
         values = {}
-        for cell in planned:
+        for cell in planned.cells():
             number = printed.get((cell.row, cell.column)) or printed.get((cell.row, MEAN))
             shift = worse * (number.std or 0) * (-1 if experiment.higher else 1) if number else 0
-            value = (number.mean + shift) / experiment.scale if number else nan
+            value = (number.mean + shift) / planned.scale if number else nan
             values[cell.row, cell.column] = [value] * len(cell.seeds)
-        return judge(outcome(experiment.model_copy(update=changes), "paper", values)).word
+        return outcome(experiment.model_copy(update=changes), "paper", values).verdict.word
 
     assert fed(0) == "matches"
     if any(number.std for number in printed.values()):

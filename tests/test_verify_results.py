@@ -18,11 +18,12 @@ from made_results import outcome, results
 from scipy.stats import t
 
 from rlmem.commands.cli import main
-from rlmem.evidence import catalog, standing
+from rlmem.evidence import catalog
+from rlmem.evidence.items import standing
 from rlmem.evidence.page.data import FIELDS
-from rlmem.evidence.page.rankings import MARK
+from rlmem.evidence.page.leaderboard import MARK
 from rlmem.evidence.page.verify import verify
-from rlmem.evidence.series import SUFFIX, compressed, read_series, write_series
+from rlmem.evidence.records import SERIES, compressed, read_series, write_series
 from rlmem.evidence.tables import publish
 
 ROOT = Path(__file__).parent.parent
@@ -176,7 +177,7 @@ def test_the_ranking_of_a_page_is_written_and_held_to_its_results(tmp_path, monk
 def test_the_leaderboard_of_rlmem_has_its_page():
     """What is found by these names is written and verified as soon as there are results."""
     assert MARK in (ROOT / "docs/leaderboard.md").read_text(encoding="utf-8")
-    assert catalog.find("rlmem/leaderboard")[1].leaderboard is not None
+    assert catalog.find("rlmem/leaderboard").leaderboard is not None
 
 
 def test_code_in_no_commit_and_what_cannot_be_recomputed_are_named(tmp_path):
@@ -195,7 +196,7 @@ def test_code_in_no_commit_and_what_cannot_be_recomputed_are_named(tmp_path):
 def test_a_metric_that_its_series_does_not_give_is_found(tmp_path):
     made = outcome()
     publish(made, tmp_path / "results")
-    file = tmp_path / f"results/{ITEM}{SUFFIX}"
+    file = tmp_path / f"results/{ITEM}{SERIES}"
     points = {
         (c.row, c.column, c.seed, "eval/greedy/return_mean"): list(zip(c.steps, c.values, strict=True))
         for c in made.curves
@@ -270,9 +271,9 @@ def test_how_every_item_stands_is_listed(capsys):
     assert ["lprnn/figure2", "laptop", "supported", "12 of 12", "ff9080900c7d"] in lines
     open_ = [line for line in lines[2:] if line[3].startswith("0 of")]
     assert all(line[2] == "not run" and line[4] == "" for line in open_)
-    name, experiment = catalog.find("lprnn/figure2")
-    assert str(standing.standing(name, experiment, "laptop")) == "supported, 12 of 12 runs, commit ff9080900c7d"
-    assert str(standing.standing(name, experiment, "smoke")) == "not run, 0 of 12 runs"
+    experiment = catalog.find("lprnn/figure2")
+    assert str(standing(experiment.at("laptop"))) == "supported, 12 of 12 runs, commit ff9080900c7d"
+    assert str(standing(experiment.at("smoke"))) == "not run, 0 of 12 runs"
 
 
 def by_hand(metric: str, points: list[tuple[int, float]]) -> float:

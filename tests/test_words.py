@@ -20,7 +20,6 @@ from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
 from rlmem.errors import Fault, extra
 from rlmem.evidence.tables import tables
-from rlmem.evidence.verdict import judge
 from rlmem.memory import GRU
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.train import train
@@ -336,9 +335,9 @@ def test_stored_runs_read_no_options_of_the_folder_they_lie_in(in_tmp, monkeypat
 def test_the_smoke_budget_says_nothing_about_claims():
     """It is so short that its numbers say nothing."""
     made = outcome(budget="smoke")
-    verdict = judge(made)
+    verdict = made.verdict
     assert (verdict.word, verdict.findings) == ("not tested here", [])
-    shown = "\n".join(table.text() for table in tables(made, verdict))
+    shown = "\n".join(table.text() for table in tables(made))
     assert not re.search(r"supported|contradicted|undecided|expect", shown)
 
 

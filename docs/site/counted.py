@@ -9,7 +9,6 @@ from pathlib import Path
 
 from rlmem.evidence.page import leaderboard
 from rlmem.evidence.page.find import find, published
-from rlmem.evidence.page.rankings import rankings
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = ("README.md", "docs/index.md")
@@ -35,7 +34,7 @@ def counted(text: str, results: str) -> str:
 def ranked(folder: Path) -> Iterator[Path]:
     """Write the rankings of the results in a folder, with their pictures, into the pages that show them."""
     items = published(find([folder / "results"]), "rlmem report results --markdown RESULTS.md")
-    for page, outcome in rankings(items, folder).items():
+    for page, outcome in leaderboard.rankings(items, folder).items():
         yield from leaderboard.page(outcome, page)
 
 

@@ -13,7 +13,7 @@ from reference.markdown import ROOT
 
 from rlmem.evidence.page.data import data_text
 from rlmem.evidence.page.find import find, published
-from rlmem.evidence.series import compressed
+from rlmem.evidence.records import compressed
 
 DATA = "results.csv.gz"
 """The place of the file with all published numbers, to which results/README.md links."""

@@ -12,11 +12,10 @@ from typing import Any
 
 from rlmem.api.overrides import absolute
 from rlmem.api.tabular import tabular
-from rlmem.evidence import catalog, registration
-from rlmem.evidence.outcome import Outcome
-from rlmem.evidence.run import runner_of
+from rlmem.evidence import catalog
+from rlmem.evidence.items import runner_of
 from rlmem.evidence.tables import tables
-from rlmem.evidence.verdict import judge
+from rlmem.evidence.verdict import Outcome
 from rlmem.sweep.run import Options
 
 
@@ -42,7 +41,7 @@ class Reproduction:
 
     def table(self) -> str:
         """Ours beside the published numbers, in Markdown."""
-        return "\n\n".join(table.markdown() for table in tables(self.outcome, judge(self.outcome)))
+        return "\n\n".join(table.markdown() for table in tables(self.outcome))
 
 
 def reproduce(
@@ -68,15 +67,12 @@ def reproduce(
 
     Raises UserError for mistakes, KeyboardInterrupt after Ctrl-C, which saves the runs first.
     """
-    name, experiment = catalog.find(item)
-    experiment.budget(budget)
-    runner = runner_of(name, experiment, budget, absolute(folder))
-    planned = runner.cells(cells, seeds)
-    registration.require(item, budget, runner.experiment.version, runner.registration)
+    runner = runner_of(catalog.find(item).at(budget), absolute(folder))
+    chosen = runner.planned.cells(cells, seeds)
+    catalog.require_registered(item, runner.planned)
     with nullcontext() if verbose else redirect_stdout(StringIO()):
-        outcome, _ = runner.reproduce(planned, Options(jobs), _command)
-    verdict = judge(outcome)
-    return Reproduction(verdict.word, verdict.why, runner.folder, outcome)
+        outcome, _ = runner.reproduce(chosen, Options(jobs), _command)
+    return Reproduction(outcome.verdict.word, outcome.verdict.why, runner.folder, outcome)
 
 
 def _command(line: str) -> int:

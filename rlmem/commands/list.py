@@ -89,7 +89,7 @@ def _no_group(word: str, groups: Groups, known: Sequence[str]) -> UserError:
 def _names(group: str, groups: Groups) -> list[str]:
     """What may be named in a group: of the experiments also the papers, for all of their items; of the claims these."""
     if group == "claim":
-        from rlmem.evidence.claims import papers
+        from rlmem.evidence.items import papers
 
         return list(papers())
     if group == "experiment":
@@ -116,13 +116,13 @@ def _data(group: str, names: Sequence[str], lines: Sequence[str], groups: Groups
         with stdout_to_stderr():
             return [asdict(row) for row in env_table.rows(lines, names)]
     if group == "experiment":
-        from rlmem.evidence.run import as_data
+        from rlmem.evidence.items import as_data
 
         return as_data(names)
     if group == "claim":
-        from rlmem.evidence.claims import table
+        from rlmem.evidence.items import claims
 
-        found = table(names)
+        found = claims(names)
         return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
     if group == "metric":
         from rlmem.record.metrics import METRICS
@@ -142,14 +142,13 @@ def _text(group: str, names: Sequence[str], lines: Sequence[str], groups: Groups
         with stdout_to_stderr():
             return env_table.as_text(lines, names)
     if group == "experiment":
-        from rlmem.evidence import run as experiments
-        from rlmem.evidence import standing
+        from rlmem.evidence.items import as_table, as_text
 
-        return (standing.table(names).markdown() if markdown else experiments.as_text(names)).rstrip()
+        return (as_table(names).markdown() if markdown else as_text(names)).rstrip()
     if group == "claim":
-        from rlmem.evidence.claims import table
+        from rlmem.evidence.items import claims
 
-        found = table(names)
+        found = claims(names)
         return found.markdown() if markdown else found.text()
     told = {one["name"]: one["description"] for one in _data(group, names, lines, groups)}
     return columns(told) if group == "metric" else as_text({group: told})

@@ -20,11 +20,11 @@ PARSER.add_argument("--columns", type=lambda text: text.split(","), default=[], 
 
 
 def run(args: Arguments) -> None:
+    from rlmem.evidence.page.curves import chosen
     from rlmem.evidence.page.draw import require_matplotlib, save, together
     from rlmem.evidence.page.find import find
-    from rlmem.evidence.page.series import shown
 
     require_matplotlib()
-    panels, left_out = shown(find(args.folders), args.metric, args.smooth, args.columns)
+    panels, left_out = chosen(find(args.folders), args.metric, args.smooth, args.columns)
     save(together(panels), args.out)
     show("\n".join([f"wrote {args.out}", *left_out]))

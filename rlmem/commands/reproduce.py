@@ -50,51 +50,53 @@ PARSER.add_trust()
 
 
 def run(args: Arguments) -> int:
-    from rlmem.evidence import catalog, registration
-    from rlmem.evidence.page.groups import DIFFERS, rows_differ
+    from rlmem.evidence import catalog
 
-    name, experiment = catalog.find(args.item)
-    experiment.budget(args.budget)
     if args.register:
         show(catalog.register(args.item, args.budget))
         return 0
-    options = pool_options(args, again=_again(args))
-    from rlmem.evidence.outcome import Outcome, shipped_records
-    from rlmem.evidence.own_rows import parse
-    from rlmem.evidence.run import runner_of
+    planned = catalog.find(args.item).at(args.budget)
+    experiment, options = planned.experiment, pool_options(args, again=_again(args))
+    from rlmem.evidence.folder import parse_rows
+    from rlmem.evidence.items import runner_of
+    from rlmem.evidence.page.groups import DIFFERS, rows_differ
+    from rlmem.evidence.records import shipped_records
     from rlmem.evidence.tables import print_outcome, publish
+    from rlmem.evidence.verdict import Outcome
 
-    rows = parse(args.rows)
-    runner = runner_of(name, experiment, args.budget, args.dir, rows=rows)
+    rows = parse_rows(args.rows)
+    runner = runner_of(planned, args.dir, rows=rows)
     runner.trust = args.trust
-    planned = runner.cells(args.cells, args.seeds)
+    cells = runner.planned.cells(args.cells, args.seeds)
     if rows:
-        twin_of = runner.experiment.twin_of
-        planned = [cell for cell in planned if twin_of.get(cell.row, cell.row) in rows]
-        if not planned:
+        twin_of = runner.planned.twin_of
+        cells = [cell for cell in cells if twin_of.get(cell.row, cell.row) in rows]
+        if not cells:
             raise mistake(f"--cells {' '.join(args.cells)}", "of --rows, no such cell", accepted=experiment.columns)
     if args.page and experiment.leaderboard is None:
-        what = "only items with a leaderboard have one"
-        raise mistake(f"--page {args.page}", what, example=f"rlmem reproduce rlmem/leaderboard --page {args.page}")
-    if args.publish and runner.experiment.own_rows:
-        what = f"the rows {', '.join(runner.experiment.own_rows)} are not in its file; copy it and add them there"
-        raise mistake(
-            f"--publish {args.publish}", what, example=f"rlmem reproduce my_table.yaml --publish {args.publish}"
+        problem, example = (
+            "only items with a leaderboard have one",
+            f"rlmem reproduce rlmem/leaderboard --page {args.page}",
         )
+        raise mistake(f"--page {args.page}", problem, example=example)
+    if args.publish and (own := runner.planned.own_rows):
+        problem = f"the rows {', '.join(own)} are not in its file; copy it and add them there"
+        example = f"rlmem reproduce my_table.yaml --publish {args.publish}"
+        raise mistake(f"--publish {args.publish}", problem, example=example)
     if args.time:
-        runner.time(planned, show)
+        runner.time(cells, show)
     if args.dry_run or args.time:
-        show(runner.dry_run(planned))
+        show(runner.dry_run(cells))
         return 0
     if args.show and (given := args.cells or args.seeds or args.rows):
         flag = next(f"--{name}" for name in ("cells", "seeds", "rows") if getattr(args, name) is given)
         raise mistake(flag, "--show shows all that there is", example=f"rlmem reproduce {shell(args.item)} --show")
     if args.show and not runner.runs.is_dir():
-        shipped = [] if experiment.text or args.publish else shipped_records(name, args.budget)
+        shipped = [] if experiment.text or args.publish else shipped_records(planned.name, args.budget)
         if not shipped:
             again = f"rlmem reproduce {shell(args.item)} --budget {args.budget}"
             raise mistake(str(runner.runs), "nothing has been run there", example=again)
-        outcome = Outcome(name, experiment, args.budget, shipped)
+        outcome = Outcome(planned, shipped)
         print_outcome(outcome, f"shipped with rlmem; none in {runner.runs}")
         _write_page(outcome, args.page)
         return 0
@@ -103,10 +105,10 @@ def run(args: Arguments) -> int:
     else:
         from rlmem.commands.cli import main
 
-        registration.require(args.item, args.budget, runner.experiment.version, runner.registration)
-        outcome, code = runner.reproduce(planned, options, lambda line: main(shlex.split(line)))
+        catalog.require_registered(args.item, runner.planned)
+        outcome, code = runner.reproduce(cells, options, lambda line: main(shlex.split(line)))
     print_outcome(outcome, f"in {runner.folder}")
-    if experiment.is_trained and (keys := rows_differ(outcome.ours)):
+    if planned.is_trained and (keys := rows_differ(outcome.ours)):
         show(f"{DIFFERS}: {keys}")
     if args.publish:
         publish(outcome, args.publish)

@@ -9,8 +9,8 @@ from rlmem.config.messages import nearest, sentence, shell
 from rlmem.config.paths import experiments_dir
 from rlmem.errors import UserError
 from rlmem.evidence import registration
-from rlmem.evidence.spec import Experiment
-from rlmem.evidence.spec_file import read
+from rlmem.evidence.experiment import Experiment, Planned
+from rlmem.evidence.reading import read
 from rlmem.system.received import named
 
 OTHERS = ("first_run", "papers", "published")
@@ -20,7 +20,7 @@ OTHERS = ("first_run", "papers", "published")
 def names(chosen: Sequence[str] = ()) -> list[str]:
     """The names of the shipped experiments, sorted by paper and item.
 
-    chosen: these papers and items alone
+    chosen: only these papers and items
     """
     root = experiments_dir()
     files = [file.relative_to(root) for file in root.glob("*/*.yaml")] if root else []
@@ -28,46 +28,60 @@ def names(chosen: Sequence[str] = ()) -> list[str]:
     return [name for name in every if not chosen or {name, name.partition("/")[0]} & {*chosen}]
 
 
-def find(item: str) -> tuple[str, Experiment]:
-    """The name and the experiment of `<paper>/<item>`, or of a file of the user's own. Raises UserError."""
-    root, known, name = experiments_dir(), names(), item
+def find(item: str) -> Experiment:
+    """The experiment `<paper>/<item>`, or that of a file of the user's own. Raises UserError."""
+    root, known, file = experiments_dir(), names(), None
     if item.endswith((".yaml", ".yml")):
-        path = Path(item).resolve()
-        name = f"{path.parent.name}/{path.stem}"
-        if name not in known or root is None:
-            return name, _registered(name, read(named(Path(item)), own=True), path.parent)
-        if path != (root / f"{name}.yaml").resolve():
-            what = f"{name} is the name of a shipped experiment; rename the file or its folder"
-            raise UserError(sentence(item, what, example=f"my_{path.name}"))
-    if root is None or name not in known:
+        file = Path(item).resolve()
+        name = f"{file.parent.name}/{file.stem}"
+        if name in known and root is not None and file != (root / f"{name}.yaml").resolve():
+            problem = f"{name} is the name of a shipped experiment; rename the file or its folder"
+            raise UserError(sentence(item, problem, example=f"my_{file.name}"))
+    else:
+        name = item
+    if root is not None and name in known:
+        experiment, folder = read(root / f"{name}.yaml"), root
+    elif file is not None:
+        experiment, folder = read(named(Path(item)), own=True), file.parent
+    else:
         near = nearest(name, known) or nearest(name, [name.partition("/")[2] for name in known])
-        shown = sorted({name.partition("/")[0] + "/..." for name in known})
-        what, example = "no such experiment", "rlmem list experiment"
-        raise UserError(sentence(item, what, near=near, accepted=shown, example=example))
-    return name, _registered(name, read(root / f"{name}.yaml"), root)
-
-
-def _registered(name: str, experiment: Experiment, folder: Path) -> Experiment:
-    return experiment.with_registered(registration.read(folder / registration.FILE).get(name, {}))
+        papers = sorted({name.partition("/")[0] + "/..." for name in known})
+        example = "rlmem list experiment"
+        raise UserError(sentence(item, "no such experiment", near=near, accepted=papers, example=example))
+    return experiment.known_as(name, experiment.text, registration.read(folder / registration.FILE).get(name, {}))
 
 
 def register(item: str, budget: str) -> str:
     """Register the expectations of an experiment at a budget, and return a line about it. Raises UserError."""
-    name, experiment = find(item)
-    version, known = experiment.at(budget).version, experiment.registered.get(budget, registration.Registration())
+    planned = find(item).at(budget)
+    where, version, known = f"{planned.name} at the budget {budget}", planned.version, planned.registration
     if budget not in registration.COUNTED:
-        what = "its runs are never judged, so nothing can be registered"
+        problem = "its runs are never judged, so nothing can be registered"
         again = f"rlmem reproduce {shell(item)} --budget laptop --register"
-        raise UserError(sentence(f"--budget {budget}", what, example=again))
+        raise UserError(sentence(f"--budget {budget}", problem, example=again))
     if known.versions and known.versions[-1] == version:
-        return f"{name} at the budget {budget}: registered already, {known.versions[-1].registered}"
+        return f"{where}: registered already, {known.versions[-1].registered}"
     known = replace(known, versions=(*known.versions, replace(version, registered=registration.stamp(datetime.now()))))
-    registration.write(registry(item, experiment), name, budget, known)
+    registration.write(registry(planned.experiment, item), planned.name, budget, known)
     count = f"{len(version.expect)} expectation{'s' * (len(version.expect) != 1)}"
-    return f"{name} at the budget {budget}: {count} registered, hash {version.hash}"
+    return f"{where}: {count} registered, hash {version.hash}"
 
 
-def registry(item: str, experiment: Experiment) -> Path:
+def require_registered(item: str, planned: Planned) -> None:
+    """Raise UserError if a counted run would start whose expectations, as they are now, are not registered.
+
+    item: the experiment as the user named it
+    """
+    version, versions = planned.version, planned.registration.versions
+    if planned.budget not in registration.COUNTED or versions[-1:] == (version,) or not (versions or version.expect):
+        return
+    problem = f"differ from those registered on {versions[-1].registered[:10]}" if versions else "are not registered"
+    example = f"rlmem reproduce {shell(item)} --budget {planned.budget} --register"
+    where = f"{item} at the budget {planned.budget}"
+    raise UserError(sentence(where, f"its expectations {problem}; register them before its runs", example=example))
+
+
+def registry(experiment: Experiment, item: str) -> Path:
     """The file that the expectations of an experiment, found as `item`, are registered in."""
     root = experiments_dir()
     folder = root if experiment.text is None and root is not None else Path(item).resolve().parent

@@ -11,8 +11,8 @@ import yaml
 
 from rlmem.config.catalog import default_choices
 from rlmem.config.paths import conf_dir, results_dir
-from rlmem.evidence.cells import Cell
-from rlmem.evidence.outcome import Record, read_results
+from rlmem.evidence.experiment import Cell
+from rlmem.evidence.records import read_results
 
 
 class Cost(NamedTuple):
@@ -43,7 +43,8 @@ def cost_of(planned: Sequence[Cell]) -> Cost:
         elif (lines := " ".join(cell.overrides)) in shipped:
             seconds += shipped[lines] * runs
         else:
-            seconds += _rate(kind(cell.overrides)) * each * runs
+            own = kind(cell.overrides)
+            seconds += next((shipped[own[:n]] for n in (3, 2, 1) if own[:n] in shipped), nan) * each * runs
             alike += runs
     return Cost(steps, 0.0 if isnan(seconds) else seconds, alike)
 
@@ -72,39 +73,20 @@ def duration(seconds: float) -> str:
     return f"{ceil(seconds / 86400)} days"
 
 
-def _rate(wanted: tuple[str, ...]) -> float:
-    """Seconds per step of the most similar runs; NaN if there are none."""
-    return next((statistics.median(found) for n in (3, 2, 1) if (found := _rates().get(wanted[:n]))), nan)
-
-
 @cache
-def _rates() -> dict[tuple[str, ...], list[float]]:
-    """Seconds per step of every shipped run, by its kind and every prefix of it."""
-    rates = defaultdict(list)
-    for record in _records():
-        own = kind(record.overrides.split(" "))
-        for length in (1, 2, 3):
-            rates[own[:length]].append(record.seconds / record.steps)
-    return rates
-
-
-@cache
-def _shipped() -> dict[str, float]:
-    """The overrides of shipped runs in one line, without the seed -> the median of their seconds."""
-    found = defaultdict(list)
-    for record in _records():
-        if record.overrides.endswith(seed := f" seed={record.seed}"):
-            found[record.overrides.removesuffix(seed)].append(record.seconds)
-    return {lines: statistics.median(seconds) for lines, seconds in found.items()}
-
-
-@cache
-def _records() -> list[Record]:
-    """The shipped runs that were timed."""
-    root = results_dir()
+def _shipped() -> dict[str | tuple[str, ...], float]:
+    """Medians over the shipped runs that were timed: of their seconds, by their overrides in one line without the seed,
+    and of their seconds per step, by their kind and every prefix of it."""
+    root, times = results_dir(), defaultdict[str | tuple[str, ...], list[float]](list)
     files = [file for file in sorted(root.glob("*/*.csv")) if not file.name.endswith(".curves.csv")] if root else []
-    every = (record for file in files for record in read_results(file))
-    return [record for record in every if record.steps and record.seconds > 0 and record.overrides]
+    for record in (record for file in files for record in read_results(file)):
+        if record.steps and record.seconds > 0 and record.overrides:
+            own = kind(record.overrides.split(" "))
+            for length in (1, 2, 3):
+                times[own[:length]].append(record.seconds / record.steps)
+            if record.overrides.endswith(seed := f" seed={record.seed}"):
+                times[record.overrides.removesuffix(seed)].append(record.seconds)
+    return {key: statistics.median(seconds) for key, seconds in times.items()}
 
 
 @cache

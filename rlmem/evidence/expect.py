@@ -172,15 +172,6 @@ def parse(text: Any, clause: str = "") -> Expectation:
     )
 
 
-class Question(NamedTuple):
-    """An expectation about the row on its left, and about the mean of some columns: none if the budget lacks them."""
-
-    expectation: Expectation
-    left: str
-    columns: Sequence[str]
-    where: str
-
-
 def check(
     expectations: Sequence[Expectation],
     scores: Scores,
@@ -203,57 +194,51 @@ def check(
     other: gives the scores of another metric, of which more is better
     possible: gives the values that the mean of some columns can have
     """
-    asked = [q for expectation in expectations for q in _questions(expectation, rows, columns, peers)]
+    asked: list[tuple[Expectation, str, Sequence[str], str]] = []  # with the row on the left, columns and their name
+    for expectation in expectations:
+        known = {*expectation.rows} <= {*rows, *peers} and (not expectation.at or expectation.at in columns)
+        places = [(name, [name] if name in columns else []) for name in expectation.on]
+        places = places or [(columns[0] if len(columns) == 1 else "mean", [*columns])]
+        for left, (where, of) in product(rows if expectation.left == ALL else [expectation.left], places):
+            asked.append((expectation, left, of if known else [], where))
     return [
-        _answer(question, other(metric), True, exact, len(asked), lambda columns: ANY)
-        if (metric := question.expectation.metric)
-        else _answer(question, scores, higher, exact, len(asked), possible)
-        for question in asked
+        _finding(*each, other(metric), True, exact, len(asked), lambda columns: ANY)
+        if (metric := each[0].metric)
+        else _finding(*each, scores, higher, exact, len(asked), possible)
+        for each in asked
     ]
 
 
-def _questions(
-    expectation: Expectation, rows: Sequence[str], columns: Sequence[str], peers: Sequence[str]
-) -> Iterator[Question]:
-    known = {*expectation.rows} <= {*rows, *peers} and (not expectation.at or expectation.at in columns)
-    places = [(name, [name] if name in columns else []) for name in expectation.on]
-    places = places or [(columns[0] if len(columns) == 1 else "mean", [*columns])]
-    for left, (where, of) in product(rows if expectation.left == ALL else [expectation.left], places):
-        yield Question(expectation, left, of if known else [], where)
-
-
-def _answer(
-    question: Question,
+def _finding(
+    expectation: Expectation,
+    left: str,
+    columns: Sequence[str],
+    where: str,
     scores: Scores,
     higher: bool,
     exact: bool,
     among: int,
     possible: Callable[[Sequence[str]], Range],
 ) -> Finding:
-    """The finding, one of `among` in its table.
+    """The finding about the mean of some columns of a row, none if the budget lacks them; one of `among` in its table.
 
     A claim is all its expectations together. So each is supported at its own level, while the chance that any of those
     that are true, or about what makes no difference, is contradicted must be small: each gets its share (Bonferroni).
     """
-    expectation, left, columns, where = question
-    sign = expectation.sign
     text = expectation.text.partition(" on ")[0]
     text = text.replace(ALL, left) if expectation.left == ALL else text
-    finding = Finding(text, where, sign, clause=expectation.clause)
-    ours = side_of(scores, left, columns, exact)
-    beside = [expectation.at] if expectation.at else columns
-    theirs = side_of(scores, expectation.right, beside, exact)
+    finding = Finding(text, where, expectation.sign, clause=expectation.clause)
+    beside, right = [expectation.at] if expectation.at else columns, expectation.right
+    ours, theirs = side_of(scores, left, columns, exact), side_of(scores, right, beside, exact)
     if not columns or ours is None or theirs is None:
         return finding
-    level = LEVELS[sign]
+    level = LEVELS[expectation.sign]
     against = 1 - (1 - level) / among
     margins = list(_margins(expectation, ours, theirs, higher))
-    difference = combined((1, ours), (-1, theirs))
-    (least, most), of = possible(columns), expectation.right
-    right = possible(beside) if isinstance(of, str) else (of, of)
-    low, high = difference.bounds(level, (least - right[1], most - right[0]))
-    finding = replace(finding, left=combined((1, ours)).value, right=combined((1, theirs)).value)
-    finding = replace(finding, difference=difference.value, low=low, high=high)
+    difference, values = combined((1, ours), (-1, theirs)), [combined((1, side)).value for side in (ours, theirs)]
+    (least, most), (low, high) = possible(columns), possible(beside) if isinstance(right, str) else (right, right)
+    low, high = difference.bounds(level, (least - high, most - low))
+    finding = replace(finding, left=values[0], right=values[1], difference=difference.value, low=low, high=high)
     if all(margin.bounds(level)[0] > 0 for margin in margins):
         return replace(finding, state="supported")
     if any(margin.bounds(against)[1] < 0 for margin in margins):

@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from rlmem.config.compose import load
 from rlmem.errors import UserError
-from rlmem.evidence.cells import Cell as Planned
-from rlmem.evidence.cells import cells
+from rlmem.evidence import experiment
 from rlmem.evidence.metrics import in_words
-from rlmem.evidence.outcome import Outcome, kept
-from rlmem.evidence.parts import Leaderboard
-from rlmem.evidence.spec import Experiment
+from rlmem.evidence.records import kept
+from rlmem.evidence.sections import Leaderboard
+from rlmem.evidence.verdict import Outcome
 from rlmem.stats import interval, iqm, probability_of_improvement, ranks
 from rlmem.stats.resampling import SEED, Interval
 from rlmem.stats.tables import Cell, Table, Value
@@ -53,8 +52,8 @@ class Standings:
     @cached_property
     def aggregate(self) -> dict[str, Interval]:
         """Row -> its interquartile mean over all columns, the best first."""
-        found = {row: interval(scores, iqm, rng=_rng()) for row, scores in self.scores.items()}
-        return dict(sorted(found.items(), key=lambda pair: -np.nan_to_num(pair[1].value, nan=-np.inf)))
+        means = {row: interval(scores, iqm, rng=_rng()) for row, scores in self.scores.items()}
+        return dict(sorted(means.items(), key=lambda pair: -np.nan_to_num(pair[1].value, nan=-np.inf)))
 
     @cached_property
     def ranks(self) -> dict[str, Interval]:
@@ -71,39 +70,48 @@ class Standings:
 
     def cost(self, row: str) -> float | None:
         """The mean cost of the runs of a row; None where it is not known of every column."""
-        found = self.outcome.scores(self.board.cost)
-        runs = [found.get((row, column)) for column in self.columns]
-        means = [float(np.mean(each)) for each in runs if each is not None]
+        costs = self.outcome.scores(self.board.cost)
+        means = [float(np.mean(costs[row, column])) for column in self.columns if (row, column) in costs]
         return float(np.mean(means)) if len(means) == len(self.columns) and np.isfinite(means).all() else None
+
+    @cached_property
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """Row -> the `size_of` its first cell, for the ranked rows whose memory can be built here."""
+        sizes = {}
+        for row, cell in {cell.row: cell for cell in reversed(self.outcome.planned.cells())}.items():
+            if row in self.scores:
+                with suppress(UserError):
+                    sizes[row] = size_of(cell)
+        return sizes
 
 
 def standings(outcome: Outcome, metric: str | None = None) -> Standings | None:
     """The ranking of an outcome's rows by its metric or another one; None for an item without a leaderboard."""
-    board, metric = outcome.experiment.leaderboard, metric or outcome.experiment.metric
+    board, metric = outcome.planned.experiment.leaderboard, metric or outcome.planned.metric
     if board is None:
         return None
-    columns = tuple(dict.fromkeys(cell.column for cell in cells(outcome.experiment, outcome.budget)))
+    columns = tuple(dict.fromkeys(cell.column for cell in outcome.planned.cells()))
     # The file's rows first, then the user's: rows behind a row change none of the draws of its intervals.
-    rows = dict.fromkeys([*outcome.experiment.rows, *(record.row for record in outcome.records)])
+    rows = dict.fromkeys([*outcome.planned.rows, *(record.row for record in outcome.records)])
     runs: dict[str, dict[int, dict[str, float]]] = {row: {} for row in rows}
     for record in outcome.records:
         seed = runs[record.row].setdefault(record.seed, {})
         if outcome.counts(record, metric) and record.column in columns:
             low, high = board.bounds[record.column]
             seed[record.column] = (float(kept(record.metrics[metric])) - low) / (high - low)
-    found, lacking = {}, {}
+    shares, lacking = {}, {}
     for row, seeds in runs.items():
         whole = [seeds[seed] for seed in sorted(seeds) if len(seeds[seed]) == len(columns)]
         if whole:
-            found[row] = {column: np.array([run[column] for run in whole]) for column in columns}
+            shares[row] = {column: np.array([run[column] for run in whole]) for column in columns}
         missing = {seed: [column for column in columns if column not in seeds[seed]] for seed in sorted(seeds)}
         if any(missing.values()):
-            lacking[row] = {seed: there for seed, there in missing.items() if there}
-    return Standings(outcome, board, columns, found, lacking)
+            lacking[row] = {seed: names for seed, names in missing.items() if names}
+    return Standings(outcome, board, columns, shares, lacking)
 
 
 @cache
-def size_of(cell: Planned) -> tuple[int, int]:
+def size_of(cell: experiment.Cell) -> tuple[int, int]:
     """The numbers in the memory state of a cell's agent, a complex one being two, and its parameters."""
     from rlmem.run.assemble import assemble
     from rlmem.run.forecast import numbers, parameters
@@ -113,81 +121,58 @@ def size_of(cell: Planned) -> tuple[int, int]:
     return numbers(parts.agent.initial_state(1)), parameters(parts.agent)
 
 
-def state_sizes(experiment: Experiment, planned: Sequence[Planned]) -> list[str]:
-    """A line with the size of every row's state, which should be equal; none for items without a leaderboard."""
-    if experiment.leaderboard is None:
-        return []
-    shown = (f"{row} {size_of(cell)[0]:,}" for row, cell in _first(planned).items())
-    return [f"numbers in the state of each memory: {', '.join(shown)}"] if planned else []
-
-
-def ranking(found: Standings) -> Table:
+def ranking(board: Standings) -> Table:
     """A line for every ranked row, the best first, and below it what the ranking leaves out."""
-    outcome, board = found.outcome, found.board
-    title = f"{outcome.name}, budget {outcome.budget}: interquartile mean over {len(found.columns)} games of the "
-    title += f"{in_words(outcome.experiment.metric)}; 0 is the best play without memory, 1 the best play"
-    sizes, second = _sizes(found), standings(outcome, board.second) if board.second else None
-    most = LARGER * (sizes.get(board.beside) or (np.inf,))[0]
-    head = ["rank [95 %]", "memory", "score [95 %]", f"beats {board.beside} [95 %]"]
-    head += [f"rank by {board.second}", f"score by {board.second} [95 %]"] if second else []
+    outcome, beside, second = board.outcome, board.board.beside, board.board.second
+    title = f"{outcome.name}, budget {outcome.budget}: interquartile mean over {len(board.columns)} games of the "
+    title += f"{in_words(outcome.planned.metric)}; 0 is the best play without memory, 1 the best play"
+    other = standings(outcome, second) if second else None
+    most = LARGER * (board.sizes.get(beside) or (np.inf,))[0]
+    head = ["rank [95 %]", "memory", "score [95 %]", f"beats {beside} [95 %]"]
+    head += [f"rank by {second}", f"score by {second} [95 %]"] if second else []
     head += ["core-seconds of a run", "seeds", "numbers in the state", "parameters"]
     lines: list[list[Cell]] = []
-    for row, score in found.aggregate.items():
-        better, cost, size = found.better(row), found.cost(row), sizes.get(row)
-        remarks = ["yours"] if row in outcome.experiment.own_rows else []
+    for row, score in board.aggregate.items():
+        better, cost, size = board.better(row), board.cost(row), board.sizes.get(row)
+        remarks = ["yours"] if row in outcome.planned.own_rows else []
         remarks += ["larger state"] if size and size[0] > most else []
-        line: list[Cell] = [_rank(found.ranks[row]), f"{row} ({', '.join(remarks)})" if remarks else row]
+        line: list[Cell] = [_rank(board.ranks[row]), f"{row} ({', '.join(remarks)})" if remarks else row]
         line += [Value.of(score), None if better is None else Value.of(better)]
-        if second:
-            there = row in second.scores
-            line += [_rank(second.ranks[row]), Value.of(second.aggregate[row])] if there else [None, None]
+        if other:
+            ranked = row in other.scores
+            line += [_rank(other.ranks[row]), Value.of(other.aggregate[row])] if ranked else [None, None]
         line += [round(cost) if cost is not None and cost >= 10 else cost, score.runs, *(size or (None, None))]
         lines.append(line)
-    return Table(title, head, lines, digits=2, notes=_notes(found))
+    return Table(title, head, lines, digits=2, notes=_notes(board))
 
 
-def games(found: Standings) -> Table:
+def games(board: Standings) -> Table:
     """The mean score of every row in every column, in the order of the ranking."""
     lines: list[list[Cell]] = [
-        [row, *(float(found.scores[row][column].mean()) for column in found.columns)] for row in found.aggregate
+        [row, *(float(board.scores[row][column].mean()) for column in board.columns)] for row in board.aggregate
     ]
-    return Table("Mean score by game", ["memory", *found.columns], lines, digits=2)
+    return Table("Mean score by game", ["memory", *board.columns], lines, digits=2)
 
 
-def _notes(found: Standings) -> list[str]:
+def _notes(board: Standings) -> list[str]:
     """What the ranking leaves out, and where its costs cannot be compared."""
     alike: dict[tuple[str, str], list[str]] = {}  # the columns without a result and the seeds -> rows
-    for row, seeds in found.lacking.items():
+    for row, seeds in board.lacking.items():
         columns = dict.fromkeys(column for missing in seeds.values() for column in missing)
-        where = "any game" if len(columns) == len(found.columns) else ", ".join(columns)
+        where = "any game" if len(columns) == len(board.columns) else ", ".join(columns)
         alike.setdefault((where, ", ".join(map(str, seeds))), []).append(row)
     notes = [f"Not ranked, without a result in {at}: {', '.join(rows)}, seed {of}." for (at, of), rows in alike.items()]
-    timed = (record for record in found.outcome.records if record.row in found.scores)
-    machines = sorted({record.machine for record in timed if found.outcome.counts(record, found.board.cost)})
+    timed = (record for record in board.outcome.records if record.row in board.scores)
+    machines = sorted({record.machine for record in timed if board.outcome.counts(record, board.board.cost)})
     if len(machines) > 1:
         named = "; ".join(machine or "unknown" for machine in machines)
         notes.append(f"Core-seconds are of different machines, and do not compare: {named}.")
     return notes
 
 
-def _sizes(found: Standings) -> dict[str, tuple[int, int]]:
-    """The `size_of` every ranked row in the first game that it plays, of those whose memory can be built here."""
-    sizes = {}
-    for row, cell in _first(cells(found.outcome.experiment, found.outcome.budget)).items():
-        if row in found.scores:
-            with suppress(UserError):
-                sizes[row] = size_of(cell)
-    return sizes
-
-
-def _first(planned: Sequence[Planned]) -> dict[str, Planned]:
-    """Row -> its first cell."""
-    return {cell.row: cell for cell in reversed(planned)}
-
-
-def _rank(found: Interval) -> Value:
-    known = np.isfinite(found.low)
-    return Value(int(found.value), low=int(found.low) if known else None, high=int(found.high) if known else None)
+def _rank(rank: Interval) -> Value:
+    known = np.isfinite(rank.low)
+    return Value(int(rank.value), low=int(rank.low) if known else None, high=int(rank.high) if known else None)
 
 
 def _rng() -> np.random.Generator:

@@ -14,8 +14,8 @@ from typing import Any
 from rlmem import __version__
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError
-from rlmem.evidence.cells import Cell
-from rlmem.evidence.outcome import RESULTS, Record, read_results, write_results
+from rlmem.evidence.experiment import Cell
+from rlmem.evidence.records import RESULTS, Record, read_results, write_results
 from rlmem.evidence.runner import Collected, Runner
 from rlmem.record.facts import short_commit
 from rlmem.record.provenance import git_commit
@@ -58,23 +58,23 @@ MEASUREMENTS: dict[str, Callable[..., Values]] = {"figure3": figure3, "returns":
 class Measured(Runner):
     """All cells of a repetition are one measurement; seeds number the repetitions."""
 
-    def check(self, planned: Sequence[Cell], files: bool = True) -> None:
-        if (name := self.experiment.run) not in MEASUREMENTS:
+    def check(self, cells: Sequence[Cell], files: bool = True) -> None:
+        if (name := self.planned.run) not in MEASUREMENTS:
             accepted = ["train", "population", *MEASUREMENTS]
             near = nearest(name, accepted)
             raise UserError(sentence(f"run: {name}", "no such measurement", near=near, accepted=accepted))
 
-    def run(self, planned: Sequence[Cell], options: Options) -> int:
+    def run(self, cells: Sequence[Cell], options: Options) -> int:
         self.folder.mkdir(parents=True, exist_ok=True)
-        name, commit = self.experiment.run, short_commit(git_commit())
+        name, commit = self.planned.run, short_commit(git_commit())
         about: dict[str, Any] = {"commit": commit, "machine": machine_class(), "overrides": self.asked}
-        for seed in planned[0].seeds if planned else ():
-            rows = list(dict.fromkeys(c.row for c in planned if (c.row, c.column, seed) not in self.records))
+        for seed in cells[0].seeds if cells else ():
+            rows = list(dict.fromkeys(c.row for c in cells if (c.row, c.column, seed) not in self.records))
             values = MEASUREMENTS[name](self.folder / f"{name}-{seed}", seed, rows, **self.options) if rows else {}
             for row, numbers in values.items():
                 for column, value in numbers.items():
-                    if column in self.experiment.columns:
-                        metrics = {self.experiment.metric: value}
+                    if column in self.planned.experiment.columns:
+                        metrics = {self.planned.metric: value}
                         made = Record(row, column, seed, "done", metrics, version=__version__, **about)
                         self.records[row, column, seed] = made
             write_results(self.records.values(), self.folder / RESULTS)
@@ -86,7 +86,7 @@ class Measured(Runner):
         pictures = {f.stem.removesuffix("-0"): f for f in files if not re.search(r"-[1-9]\d*$", f.stem)}
         return list(self.records.values()), (), pictures
 
-    def cost(self, planned: Sequence[Cell]) -> None:
+    def cost(self, cells: Sequence[Cell]) -> None:
         """None: a measurement takes no environment steps."""
 
     @cached_property

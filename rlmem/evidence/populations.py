@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from rlmem.config.messages import nearest, sentence, shell
 from rlmem.errors import Fault, UserError
-from rlmem.evidence.cells import Cell
 from rlmem.evidence.cost import Cost, cost_of
+from rlmem.evidence.experiment import Cell
 from rlmem.evidence.metrics import BESIDE, curve_key, made_of
-from rlmem.evidence.outcome import Curve, Record
+from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.runner import Collected, Runner
 from rlmem.population.spec import PopulationSpec, holds_population, populate, read
 from rlmem.record import rundir
@@ -35,25 +35,25 @@ POINTS = 200
 class Populations(Runner):
     """Every cell and seed is one population of agents. Populations are trained one after the other in this process."""
 
-    def check(self, planned: Sequence[Cell], files: bool = True) -> None:
+    def check(self, cells: Sequence[Cell], files: bool = True) -> None:
         """Compose the cells, and draw the varied keys of the first one's agents."""
-        check_jobs([cell.lines(cell.seeds[0]) for cell in planned])
-        for cell in planned[:1]:
+        check_jobs([cell.lines(cell.seeds[0]) for cell in cells])
+        for cell in cells[:1]:
             populate(self.specification(cell, cell.seeds[0]))
 
-    def begin(self, planned: Sequence[Cell], options: Options) -> None:
+    def begin(self, cells: Sequence[Cell], options: Options) -> None:
         if replace(options, again=None) != Options():
             what = "a population is trained after the other, in this process; it takes none of --jobs, --gpus, ..."
             again = f"rlmem reproduce {shell(self.name)} --budget {self.budget}"
             raise UserError(sentence(self.name, what, example=again))
-        self.check(planned)
-        self.ask_for("folder", ((cell, seed, cell.label(seed)) for cell in planned for seed in cell.seeds))
+        self.check(cells)
+        self.ask_for("folder", ((cell, seed, cell.label(seed)) for cell in cells for seed in cell.seeds))
 
-    def run(self, planned: Sequence[Cell], options: Options) -> int:
+    def run(self, cells: Sequence[Cell], options: Options) -> int:
         from rlmem.population import rounds
 
         code = 0
-        for cell, seed in [(c, s) for c in planned for s in c.seeds]:
+        for cell, seed in [(c, s) for c in cells for s in c.seeds]:
             place = self.runs / cell.label(seed)
             try:
                 rounds.start(self.specification(cell, seed), place)
@@ -66,7 +66,7 @@ class Populations(Runner):
 
     def collect(self) -> Collected:
         """The records, and curves with at most POINTS of their points."""
-        key, top = curve_key(self.experiment.metric), int(self.options.get("top", TOP))
+        key, top = curve_key(self.planned.metric), int(self.options.get("top", TOP))
         records, curves = [], []
         for cell in self.read_cells()["cells"]:
             where, place = (cell["row"], cell["column"], cell["seed"]), inside(self.runs, cell["folder"])
@@ -77,8 +77,8 @@ class Populations(Runner):
                 curves += [Curve(*where, steps[kept].tolist(), values[kept].tolist())] if len(kept) > 1 else []
         return records, curves, {}
 
-    def cost(self, planned: Sequence[Cell]) -> Cost:
-        agents, one = int(self.options.get("agents", PopulationSpec.agents)), cost_of(planned)
+    def cost(self, cells: Sequence[Cell]) -> Cost:
+        agents, one = int(self.options.get("agents", PopulationSpec.agents)), cost_of(cells)
         return Cost(agents * one.steps, agents * one.seconds, agents * one.alike)
 
     def specification(self, cell: Cell, seed: int) -> PopulationSpec:
@@ -91,7 +91,7 @@ class Populations(Runner):
 
     def _record(self, where: tuple[str, str, int], place: Path, top: int) -> Record:
         agents, metrics = _agents(place), {}
-        for metric in dict.fromkeys([self.experiment.metric, *self.experiment.also, *BESIDE]):
+        for metric in dict.fromkeys([self.planned.metric, *self.planned.experiment.also, *BESIDE]):
             key, reduce = made_of(metric)
             steps, values = best(place, key, top)
             if len(values):

@@ -8,15 +8,15 @@ import csv
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import yaml
 
 from rlmem.config.messages import nearest, sentence
 from rlmem.config.paths import experiments_dir
 from rlmem.errors import Fault, UserError
-from rlmem.stats import expert_normalised, reference_of
 
 PAPERS = {
     "ffm": "Morad et al. 2023, Reinforcement Learning with Fast and Forgetful Memory, arXiv:2310.04128",
@@ -29,13 +29,6 @@ PAPERS = {
     "s5rl": "Lu et al. 2023, Structured State Space Models for In-Context Reinforcement Learning, arXiv:2303.03982",
 }
 """Name of a paper -> its citation."""
-
-AVERAGE = "average"
-"""The task of a printed average of the other tasks of its table."""
-ROUNDING = 0.1
-"""The greatest rounding error between a printed average and that of its cells: both are printed to 0.1."""
-RETURNS_OF = {"table2": "table6", "table7": "table7"}
-"""Table of normalised scores in Rethinking Transformers -> the table of the returns behind them."""
 
 
 @dataclass(frozen=True)
@@ -58,21 +51,6 @@ class Printed:
 
 
 @dataclass(frozen=True)
-class Average:
-    """A printed average, and the average recomputed from its printed cells."""
-
-    printed: Printed
-    cells: tuple[Printed, ...]
-    recomputed: float
-    """The mean of the cells; that of normalised scores uses the printed returns and equation 3, for their digits."""
-
-    @property
-    def agrees(self) -> bool:
-        """Whether rounding explains the difference."""
-        return abs(self.printed.mean - self.recomputed) <= ROUNDING
-
-
-@dataclass(frozen=True)
 class Misprint:
     """A printed number that contradicts others of its table."""
 
@@ -88,44 +66,27 @@ def load(paper: str | None = None, item: str | None = None) -> list[Printed]:
     Raises UserError for an unknown paper or item, Fault if the data are not installed.
     """
     _require("paper", paper, PAPERS)
+    numbers = [n for name in ([paper] if paper else PAPERS) for n in _read(_folder() / f"{name}.csv")]
+    _require("item", item, dict.fromkeys(number.item for number in numbers))
+    return [number for number in numbers if item in (None, number.item)]
+
+
+@cache
+def misprints() -> tuple[Misprint, ...]:
+    """The printed numbers that cannot be right, from experiments/published/misprints.yaml."""
+    misprints = []
+    for one in yaml.safe_load((_folder() / "misprints.yaml").read_text(encoding="utf-8")):
+        about = one.pop("restored"), one.pop("reason")
+        (number,) = [n for n in load(one["paper"], one["item"]) if one.items() <= vars(n).items()]
+        misprints.append(Misprint(number, *about))
+    return tuple(misprints)
+
+
+def _folder() -> Path:
     root = experiments_dir()
     if root is None or not (folder := root / "published").is_dir():
         raise Fault("the published numbers are missing from this installation: no experiments/published beside conf")
-    rows = [row for name in ([paper] if paper else PAPERS) for row in _read(folder / f"{name}.csv")]
-    _require("item", item, dict.fromkeys(row.item for row in rows))
-    return [row for row in rows if item in (None, row.item)]
-
-
-def averages() -> list[Average]:
-    """Every printed average whose cells are printed too, recomputed."""
-    rows, found = load(), []
-    for printed in [row for row in rows if row.task == AVERAGE]:
-        same = [row for row in rows if (row.paper, row.model) == (printed.paper, printed.model) and row.task != AVERAGE]
-        cells = tuple(row for row in same if (row.item, row.metric) == (printed.item, printed.metric))
-        values = [cell.mean for cell in cells]
-        if printed.metric == "normalised_score":
-            source = RETURNS_OF[printed.item], "return"
-            returns = {row.task: row.mean for row in same if (row.item, row.metric) == source}
-            values = [float(expert_normalised(returns[cell.task], reference_of(cell.task))) for cell in cells]
-        found.append(Average(printed, cells, float(np.mean(values))))
-    return found
-
-
-def misprints() -> list[Misprint]:
-    """The misprint behind each average that does not agree: a cell that repeats another task's, else the average."""
-    return [_misprint(average) for average in averages() if not average.agrees]
-
-
-def _misprint(average: Average) -> Misprint:
-    printed, cells = average.printed, average.cells
-    gap = f"the {len(cells)} cells average {average.recomputed:.2f}, the paper prints {printed.mean:g}"
-    for cell, original in ((cell, other) for k, cell in enumerate(cells) for other in cells[:k]):
-        if (cell.mean, cell.std) == (original.mean, original.std):
-            restored = cell.mean + (printed.mean - average.recomputed) * len(cells)
-            repeats = f"{cell.task} of {cell.model} repeats {original.task}"
-            return Misprint(cell, restored, f"{repeats}, and {gap}; about {restored:.1f} would agree.")
-    reason = f"The average of {printed.model} is not that of its column: {gap}."
-    return Misprint(printed, average.recomputed, reason)
+    return folder
 
 
 def _read(path: Path) -> Iterator[Printed]:

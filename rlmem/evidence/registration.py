@@ -13,7 +13,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from rlmem.config.messages import sentence, shell
 from rlmem.errors import UserError, writing
 from rlmem.evidence.expect import parse_all
 from rlmem.record import rundir
@@ -72,10 +71,6 @@ class Registration:
         return replace(self, first_run=min(times, key=datetime.fromisoformat, default=None))
 
 
-Registrations = Mapping[str, Registration]
-"""Budget -> registration, of one item."""
-
-
 def stamp(time: datetime) -> str:
     """A local time as ISO 8601 with the offset of this machine."""
     return time.astimezone().isoformat(timespec="seconds")
@@ -91,9 +86,9 @@ def read(file: Path) -> dict[str, dict[str, Registration]]:
         raise UserError(f"{file}: cannot be read ({why}); expected what `rlmem reproduce --register` wrote") from error
 
 
-def first_run(file: Path, name: str, budget: str) -> str | None:
-    """The date of an item's first counted run in a file that `write` wrote; None if it has none. Raises UserError."""
-    return read(file).get(name, {}).get(budget, Registration()).first_run
+def known(file: Path, name: str, budget: str) -> Registration:
+    """What a file that `write` wrote has of an item at a budget, which may be nothing. Raises UserError."""
+    return read(file).get(name, {}).get(budget, Registration())
 
 
 def write(file: Path, name: str, budget: str, registration: Registration) -> None:
@@ -106,11 +101,6 @@ def write(file: Path, name: str, budget: str, registration: Registration) -> Non
     with writing(file, "a copy of the experiment file in a folder of your own"):
         file.parent.mkdir(parents=True, exist_ok=True)
         rundir.write_atomically(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-
-
-def note_run(file: Path, name: str, budget: str, time: str | None) -> None:
-    """Keep the date of a counted run in a file, if it has no earlier one. Raises UserError."""
-    write(file, name, budget, read(file).get(name, {}).get(budget, Registration()).begun(time))
 
 
 def _from_json(entry: Mapping[str, Any]) -> Registration:
@@ -126,21 +116,6 @@ def _from_json(entry: Mapping[str, Any]) -> Registration:
         if date is not None and datetime.fromisoformat(date).tzinfo is None:
             raise ValueError(f"{date} has no offset from UTC")
     return Registration(tuple(versions), first_run)
-
-
-def require(item: str, budget: str, version: Version, registration: Registration) -> None:
-    """Raise UserError if a counted run would start whose expectations are not registered.
-
-    item: the experiment as the user named it
-    version: the expectations as they are now
-    """
-    last = registration.versions[-1] if registration.versions else None
-    if budget not in COUNTED or last == version or not (last or version.expect):
-        return
-    what = f"differ from those registered on {last.registered[:10]}" if last else "are not registered"
-    example = f"rlmem reproduce {shell(item)} --budget {budget} --register"
-    where = f"{item} at the budget {budget}"
-    raise UserError(sentence(where, f"its expectations {what}; register them before its runs", example=example))
 
 
 def change(version: Version, registration: Registration) -> str | None:

@@ -5,6 +5,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +14,27 @@ from rlmem.config.paths import results_dir
 from rlmem.errors import UserError, writing
 from rlmem.evidence import catalog, registration
 from rlmem.evidence.expect import NOT_TESTABLE, Scores
+from rlmem.evidence.folder import ELSEWHERE
 from rlmem.evidence.leaderboard import games, ranking, standings
 from rlmem.evidence.metrics import BESIDE, in_words
-from rlmem.evidence.outcome import RESULTS, Outcome, Record, read_results, write_curves, write_results
 from rlmem.evidence.peers import described
+from rlmem.evidence.records import (
+    CURVES,
+    RESULTS,
+    SERIES,
+    Record,
+    read_results,
+    series_of,
+    write_curves,
+    write_results,
+    write_series,
+)
 from rlmem.evidence.registration import Registration
-from rlmem.evidence.series import SUFFIX, series_of, write_series
-from rlmem.evidence.twins import diagnosis
-from rlmem.evidence.verdict import MEAN, Compared, Verdict, judge, misprinted
+from rlmem.evidence.sections import Twins
+from rlmem.evidence.verdict import MEAN, BesidePrinted, Outcome
 from rlmem.record import rundir
 from rlmem.record.trust import sealed
+from rlmem.stats import twins
 from rlmem.stats.screen import show
 from rlmem.stats.tables import Cell, Table, Value
 from rlmem.system.strictjson import dumps
@@ -32,23 +44,22 @@ WIDEST = 6
 COLOURS = {"supported": "green", "contradicted": "red", "undecided": "yellow"}
 """Verdict -> its colour on a terminal."""
 VERDICT, EXPERIMENT = "verdict.json", "experiment.yaml"
-ELSEWHERE = "--dir /tmp/reproduce"
-"""The example for a directory that cannot be used."""
 
 
 def print_outcome(outcome: Outcome, where: str) -> None:
-    verdict = judge(outcome)
+    """Print the tables of an outcome, its claim and its verdict, and `where` its runs lie."""
+    verdict = outcome.verdict
     states = Counter(record.state for record in outcome.ours)
     counted = ", ".join(f"{number} {state}" for state, number in states.items())
     lines = [
-        *(("note", sentence) for sentence in misprinted(outcome)),
-        *(("beside", f"{row}: {about}") for row, about in described(outcome).items()),
-        ("claim", " ".join(outcome.experiment.claim.split())),
+        *(("note", sentence) for sentence in outcome.misprints()),
+        *(("beside", f"{row}: {about}") for row, about in described(outcome.planned, outcome.records).items()),
+        ("claim", " ".join(outcome.planned.experiment.claim.split())),
         ("verdict", f"{verdict.word}: {verdict.why}"),
         *([("changed", verdict.changed)] if verdict.changed else []),
         ("runs", f"{counted or 'none'}; {where}"),
     ]
-    show(tables(outcome, verdict), lines, COLOURS)
+    show(tables(outcome), lines, COLOURS)
 
 
 def write(outcome: Outcome, folder: Path) -> None:
@@ -58,16 +69,15 @@ def write(outcome: Outcome, folder: Path) -> None:
     """
     with writing(folder, ELSEWHERE):
         folder.mkdir(parents=True, exist_ok=True)
-        _write_numbers(outcome, folder / RESULTS, folder / "curves.csv", folder / EXPERIMENT, sealed)
-        verdict = judge(outcome)
-        about = {"item": outcome.name, "budget": outcome.budget, "verdict": verdict.word, "why": verdict.why}
+        _write_numbers(outcome, folder / RESULTS, folder / CURVES, folder / EXPERIMENT, sealed)
+        verdict, about = outcome.verdict, {"item": outcome.name, "budget": outcome.budget}
+        about |= {"verdict": verdict.word, "why": verdict.why}
         about |= {"changed": verdict.changed} if verdict.changed else {}
         findings = [asdict(finding) for finding in verdict.findings]
-        whole = {**about, "peers": described(outcome), "findings": findings}
+        whole = {**about, "peers": described(outcome.planned, outcome.records), "findings": findings}
         rundir.write_atomically(folder / VERDICT, dumps(whole, indent=2) + "\n")
-        for suffix, how in (("md", "markdown"), ("tex", "latex"), ("csv", "csv")):
-            shown = tables(outcome, verdict, to_read=suffix != "csv")
-            text = "\n".join(getattr(table, how)() for table in shown)
+        for suffix, form in (("md", Table.markdown), ("tex", Table.latex), ("csv", Table.csv)):
+            text = "\n".join(map(form, tables(outcome, to_read=suffix != "csv")))
             rundir.write_atomically(folder / f"table.{suffix}", text.rstrip() + "\n")
 
 
@@ -86,18 +96,18 @@ def publish(outcome: Outcome, folder: Path) -> None:
             again = f"e.g. rm -r reproduce/{outcome.name}-{outcome.budget}"
             raise UserError(f"{path}: {problem}; run them again from one commit; {again}")
         print(f"note     {problem}")
-    counting = lambda records: {(r.row, r.column, r.seed) for r in records if outcome.counts(r)}  # noqa: E731
+    counting = lambda records: {record.place for record in records if outcome.counts(record)}  # noqa: E731
     if lost := counting(read_results(path) if path.exists() else []) - counting(done.records):
         row, column, seed = min(lost)
-        what = f"{len(lost)} of its runs would be lost, first {f'{row} {column}'.strip()} seed {seed}"
-        raise UserError(f"{path}: {what}; finish them here, or delete that file first")
+        problem = f"{len(lost)} of its runs would be lost, first {f'{row} {column}'.strip()} seed {seed}"
+        raise UserError(f"{path}: {problem}; finish them here, or delete that file first")
     with writing(path, "--publish results"):
         path.parent.mkdir(parents=True, exist_ok=True)
         _write_numbers(done, path, path.with_suffix(".curves.csv"), path.with_suffix(".yaml"))
-        write_series(series_of(done.ours), path.with_suffix(SUFFIX))
-        if shipped and not outcome.experiment.text:
-            file = catalog.registry(outcome.name, outcome.experiment)
-            registration.note_run(file, outcome.name, outcome.budget, outcome.registration.first_run)
+        write_series(series_of(done.ours), path.with_suffix(SERIES))
+        if shipped and not outcome.planned.experiment.text:
+            place = catalog.registry(outcome.planned.experiment, outcome.name), outcome.name, outcome.budget
+            registration.write(*place, registration.known(*place).begun(outcome.planned.registration.first_run))
         for caption, picture in outcome.pictures.items():
             name = re.sub(r"[^\w-]+", "_", caption).strip("_")
             shutil.copyfile(picture, path.with_suffix(f".{name}{picture.suffix}"))
@@ -124,57 +134,83 @@ def _write_numbers(
     write_results(outcome.records, results)
     if outcome.curves:
         write_curves(outcome.curves, curves)
-    if text := outcome.experiment.text:
+    if text := outcome.planned.experiment.text:
         rundir.write_atomically(experiment, signed(text))
-        if outcome.registration != Registration():
+        if outcome.planned.registration != Registration():
             file = experiment.with_name(registration.FILE)
-            registration.write(file, outcome.name, outcome.budget, outcome.registration)
+            registration.write(file, outcome.name, outcome.budget, outcome.planned.registration)
     else:
         experiment.unlink(missing_ok=True)
 
 
-def tables(outcome: Outcome, verdict: Verdict, *, to_read: bool = True) -> list[Table]:
+def tables(outcome: Outcome, *, to_read: bool = True) -> list[Table]:
     """The ranking of a leaderboard, the numbers of every cell, the findings of the expectations, and what twins tell.
 
     What an item has not is left out.
 
     to_read: for people, as a grid where that fits; else for programs, with a line for each cell
     """
-    experiment, cells = outcome.experiment, verdict.cells
-    title = f"{outcome.name}, budget {outcome.budget}: {in_words(experiment.metric)}"
-    title += "" if experiment.scale == 1 else f", times {experiment.scale:g}"
-    names = [name for name in dict.fromkeys([*experiment.also, *BESIDE]) if name != experiment.metric]
+    board = standings(outcome)
+    ranked = [ranking(board), games(board)] if board and board.scores else []
+    return [*ranked, _numbers(outcome, to_read), *_expected(outcome, to_read), *_diagnosis(outcome)]
+
+
+def _numbers(outcome: Outcome, to_read: bool) -> Table:
+    """The numbers of every cell, beside the paper's."""
+    planned, cells = outcome.planned, outcome.verdict.cells
+    title = f"{outcome.name}, budget {outcome.budget}: {in_words(planned.metric)}"
+    title += "" if planned.scale == 1 else f", times {planned.scale:g}"
+    names = [name for name in dict.fromkeys([*planned.experiment.also, *BESIDE]) if name != planned.metric]
     others = {name: scores for name in names if (scores := outcome.scores(name))}
     fits = 1 < len({cell.column for cell in cells}) <= WIDEST and len({cell.seeds for cell in cells} - {0}) == 1
     if to_read and fits and not others and all(cell.published is None for cell in cells):
-        numbers = _grid(title, cells)
-    else:
-        ours = "mean" if experiment.peers else "ours"
-        numbers = _list(title, cells, ours, len(experiment.columns) > 1, others)
+        return _grid(title, cells)
+    ours = "mean" if planned.experiment.peers else "ours"
+    return _list(title, cells, ours, len(planned.experiment.columns) > 1, others)
+
+
+def _expected(outcome: Outcome, to_read: bool) -> list[Table]:
+    """What is expected of the numbers and how it came out, if anything is."""
+    verdict = outcome.verdict
+    if not verdict.findings:
+        return []
     level = "95 % CI; of `=`, 90 %" if any(f.sign == "=" for f in verdict.findings) else "95 % CI"
-    head = ["expected", "where", "left", "right", f"difference [{level}]", "came out", "seeds that would decide"]
+    head = ["what the claim says", "expected", "where", "left", "right", f"difference [{level}]", "came out"]
+    head += ["seeds that would decide"]
     lines: list[list[Cell]] = [
-        [f.text, f.where, f.left, f.right, Value(f.difference, low=f.low, high=f.high), f.state, f.seeds]
+        [f.clause, f.text, f.where, f.left, f.right, Value(f.difference, low=f.low, high=f.high), f.state, f.seeds]
         for f in verdict.findings
     ]
-    clauses: list[Cell] = [f.clause for f in verdict.findings]
-    for clause in experiment.untestable if lines else ():
-        lines.append(["", "", None, None, None, f"{NOT_TESTABLE}, {clause.reason}", None])
-        clauses.append(clause.clause)
-    if any(clauses):
-        head = ["what the claim says", *head]
-        if to_read:
-            clauses = ["" if i and clause == clauses[i - 1] else clause for i, clause in enumerate(clauses)]
-        lines = [[clause, *line] for clause, line in zip(clauses, lines, strict=True)]
-    if all(f.seeds is None for f in verdict.findings):
-        head, lines = head[:-1], [line[:-1] for line in lines]
-    expected = Table(f"What the claim expects of {outcome.name}: {verdict.word}", head, lines)
-    board = standings(outcome)
-    ranked = [ranking(board), games(board)] if board and board.scores else []
-    return [*ranked, numbers, *([expected] if lines else []), *diagnosis(outcome)]
+    for clause in outcome.planned.untestable:
+        lines.append([clause.clause, "", "", None, None, None, f"{NOT_TESTABLE}, {clause.reason}", None])
+    clauses = [line[0] for line in lines]
+    if to_read:
+        for k in range(len(lines) - 1, 0, -1):
+            lines[k][0] = "" if clauses[k] == clauses[k - 1] else clauses[k]
+    begin, end = not any(clauses), len(head) - all(f.seeds is None for f in verdict.findings)
+    title = f"What the claim expects of {outcome.name}: {verdict.word}"
+    return [Table(title, head[begin:end], [line[begin:end] for line in lines])]
 
 
-def _list(title: str, cells: Sequence[Compared], ours: str, several: bool, others: Mapping[str, Scores]) -> Table:
+def _diagnosis(outcome: Outcome) -> list[Table]:
+    """What the runs on games and on their fully observed twins tell, if there are such runs."""
+    planned, scores, agents = outcome.planned, outcome.scores(), []
+    if planned.experiment.twins is None:
+        return []
+    memoryless = planned.experiment.twins.memoryless
+    for row, column in product(planned.twin_of.values(), planned.experiment.columns):
+        runs, without = (
+            [scores[name, column] for name in (agent, Twins.name(agent)) if (name, column) in scores]
+            for agent in (row, memoryless)
+        )
+        if len(runs) == 2:
+            agents.append(
+                twins.TwinReturns(row, column, *runs, without if len(without) == 2 and row != memoryless else None)
+            )
+    return [twins.table(outcome.name, agents, planned.higher)] if agents else []
+
+
+def _list(title: str, cells: Sequence[BesidePrinted], ours: str, several: bool, others: Mapping[str, Scores]) -> Table:
     """A line for each cell, with its mean called `ours`, the column if there are `several`, and `others` at its end."""
     published = any(cell.published is not None for cell in cells)
     head = ["row", *(["column"] if several else []), f"{ours} [95 % CI]", "runs"]
@@ -194,14 +230,14 @@ def _list(title: str, cells: Sequence[Compared], ours: str, several: bool, other
     return Table(title, [*head, *others], lines)
 
 
-def _grid(title: str, cells: Sequence[Compared]) -> Table:
+def _grid(title: str, cells: Sequence[BesidePrinted]) -> Table:
     """A grid of rows by columns, for cells that are one number of equally many runs."""
     columns = list(dict.fromkeys(cell.column for cell in cells))
-    found = {(cell.row, cell.column): _ours(cell) for cell in cells}
-    lines = [[row, *(found.get((row, column)) for column in columns)] for row in dict.fromkeys(row for row, _ in found)]
+    means = {(cell.row, cell.column): _ours(cell) for cell in cells}
+    lines = [[row, *(means.get((row, column)) for column in columns)] for row in dict.fromkeys(row for row, _ in means)]
     interval = " [95 % CI]" if any(np.isfinite(cell.low) for cell in cells) else ""
     return Table(f"{title}{interval}, runs of each: {max(cell.seeds for cell in cells)}", ["row", *columns], lines)
 
 
-def _ours(cell: Compared) -> Value:
+def _ours(cell: BesidePrinted) -> Value:
     return Value(cell.mean, low=cell.low, high=cell.high, n=cell.seeds)

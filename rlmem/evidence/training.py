@@ -12,15 +12,14 @@ from rlmem.config.compose import Config
 from rlmem.config.foreign import foreign_lines, refuse
 from rlmem.config.paths import shipped_options
 from rlmem.errors import Fault, UserError
-from rlmem.evidence.cells import Cell
 from rlmem.evidence.cost import duration
-from rlmem.evidence.leaderboard import state_sizes
+from rlmem.evidence.experiment import Cell, Planned
+from rlmem.evidence.folder import CELLS, foreign, held
+from rlmem.evidence.leaderboard import size_of
 from rlmem.evidence.metrics import BESIDE, curve, curve_key, read
-from rlmem.evidence.outcome import Curve, Record
-from rlmem.evidence.own_rows import foreign
-from rlmem.evidence.parts import Analysis
-from rlmem.evidence.runner import CELLS, Collected, Runner, held
-from rlmem.evidence.twins import capacity
+from rlmem.evidence.records import Curve, Record
+from rlmem.evidence.runner import Collected, Runner
+from rlmem.evidence.sections import Analysis
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
 from rlmem.sweep.jobs import Job, NewJob
@@ -31,28 +30,31 @@ from rlmem.sweep.spec import SweepSpec
 from rlmem.system import received
 from rlmem.system.hardware import machine_class
 
+ALIKE = 0.1
+"""Agents are of equal capacity if they differ by at most this share of the parameters of the one without memory."""
+
 
 class Training(Runner):
     """Every cell and seed is one training run, and all of them are one sweep."""
 
-    def check(self, planned: Sequence[Cell], files: bool = True) -> None:
-        for metric in (self.experiment.metric, *self.experiment.also):
+    def check(self, cells: Sequence[Cell], files: bool = True) -> None:
+        for metric in (self.planned.metric, *self.planned.experiment.also):
             curve_key(metric)
-        self._configs(planned, assembled=files)
+        self._configs(cells, assembled=files)
 
-    def begin(self, planned: Sequence[Cell], options: Options) -> None:
+    def begin(self, cells: Sequence[Cell], options: Options) -> None:
         """Add the runs of the cells that their sweep lacks: one seed of every cell, then the next of every cell."""
-        configs = self._configs(planned)
+        configs = self._configs(cells)
         jobs, listed = [], []
         runs = [
             (place, seed, cell, config)
-            for cell, config in zip(planned, configs, strict=True)
+            for cell, config in zip(cells, configs, strict=True)
             for place, seed in enumerate(cell.seeds)
         ]
         for _, seed, cell, config in sorted(runs, key=itemgetter(0)):
             if config.settings.evaluation.stop_at is not None:
-                what = "curves that end early cannot be compared"
-                raise UserError(f"{cell.label(seed)}: evaluation.stop_at: {what}; e.g. total_steps=...")
+                problem = "curves that end early cannot be compared"
+                raise UserError(f"{cell.label(seed)}: evaluation.stop_at: {problem}; e.g. total_steps=...")
             values = config.values | {"seed": seed}
             own = config_hash(replace(config, values=values))
             jobs.append(NewJob(cell.label(seed), cell.lines(seed), own, values["threads"], values["total_steps"]))
@@ -60,36 +62,39 @@ class Training(Runner):
         self.ask_for("config_hash", listed)
         Manifest(self.runs).submit(SweepSpec((f"experiment={self.owner}", f"budget={self.budget}")), jobs)
 
-    def beside(self, planned: Sequence[Cell]) -> list[str]:
-        return [*capacity(self.experiment, planned), *state_sizes(self.experiment, planned)]
+    def remarks(self, cells: Sequence[Cell]) -> list[str]:
+        return size_remarks(self.planned, cells)
 
-    def time(self, planned: Sequence[Cell], say: Callable[[str], None]) -> None:
+    def time(self, cells: Sequence[Cell], say: Callable[[str], None]) -> None:
         from rlmem.run.timing import measure
 
-        self.check(planned)
-        for cell in planned:
+        self.check(cells)
+        for cell in cells:
             say(f"{cell.name}: {duration(measure(cell.overrides).seconds)} for a run")
 
-    def run(self, planned: Sequence[Cell], options: Options) -> int:
-        asked = {(cell.row, cell.column, seed) for cell in planned for seed in cell.seeds}
+    def run(self, cells: Sequence[Cell], options: Options) -> int:
+        asked = {(cell.row, cell.column, seed) for cell in cells for seed in cell.seeds}
         jobs = {job.config_hash for cell, seed, job in self._listed() if (cell.row, cell.column, seed) in asked}
-        options = replace(options, only=frozenset(jobs), places=1 if self.experiment.alone else options.places)
+        options = replace(options, only=frozenset(jobs), places=1 if self.planned.experiment.alone else options.places)
         code = sweep(None, self.runs, options)
         self._analyse()
         return code
 
     def collect(self) -> Collected:
-        wanted = dict.fromkeys([self.experiment.metric, *self.experiment.also, *BESIDE])
+        experiment = self.planned.experiment
+        wanted = dict.fromkeys([self.planned.metric, *experiment.also, *BESIDE])
         records, curves = [], []
         for cell, seed, job in self._listed():
             run, state = RunRecord(self.runs / job.name), "interrupted" if job.abandoned else job.state
-            lacking = tuple(f"analysis/{a.what}/" for a in self.experiment.analyses if not _is_made(a, run.run_dir))
-            task = self.experiment.task_of(cell.column)
+            lacking = tuple(
+                f"analysis/{a.what}/" for a in self.planned.experiment.analyses if not _is_made(a, run.run_dir)
+            )
+            task = self.planned.experiment.task_of(cell.column)
             metrics = read(run, [name for name in wanted if not name.startswith(lacking)], task)
             made = Record(cell.row, cell.column, seed, state, metrics, config_hash=job.config_hash).of(run)
             records.append(replace(made, machine=run.machine or machine_class(), overrides=" ".join(job.overrides)))
             if job.state == "done":
-                steps, values = curve(run, curve_key(self.experiment.metric))
+                steps, values = curve(run, curve_key(self.planned.metric))
                 curves += [Curve(cell.row, cell.column, seed, steps, values)] if steps else []
         return records, curves, self._pictures(records)
 
@@ -102,32 +107,32 @@ class Training(Runner):
         there = {
             (c["row"], c["column"], c["seed"]): jobs.get(c.get("config_hash", "")) for c in self.read_cells()["cells"]
         }
-        for cell in self.cells():
+        for cell in self.planned.cells():
             for seed in cell.seeds:
                 job = there.get((cell.row, cell.column, seed))
                 if job and job.overrides == cell.lines(seed):
                     yield cell, seed, job
 
-    def _configs(self, planned: Sequence[Cell], assembled: bool = True) -> list[Config]:
+    def _configs(self, cells: Sequence[Cell], assembled: bool = True) -> list[Config]:
         """The configuration of a run of each cell.
 
         Raises UserError if a run cannot be made, or if there is no such analysis, or option of one, as is asked for.
         """
         from rlmem.analysis import require_options
 
-        for analysis in self.experiment.analyses:
+        for analysis in self.planned.experiment.analyses:
             require_options(analysis.what, analysis.options)
         theirs = {} if self.trust else foreign(self.runs / CELLS)
         refuse(foreign_lines(chain.from_iterable(theirs.values())), self.runs / CELLS)
         with shipped_options() if theirs else nullcontext():
-            return check_jobs([cell.lines(cell.seeds[0]) for cell in planned], assembled=assembled)
+            return check_jobs([cell.lines(cell.seeds[0]) for cell in cells], assembled=assembled)
 
     def _analyse(self) -> None:
         """Make the experiment's analyses of every finished run that lacks them."""
         from rlmem.analysis import analyze
 
         done = [self.runs / job.name for _, _, job in self._listed() if job.state == "done"]
-        for run_dir, analysis in product(done, self.experiment.analyses):
+        for run_dir, analysis in product(done, self.planned.experiment.analyses):
             if _is_made(analysis, run_dir):
                 continue
             with held(self.runs / ".analysis.lock"):
@@ -142,7 +147,7 @@ class Training(Runner):
     def _pictures(self, records: Sequence[Record]) -> dict[str, Path]:
         """The pictures of the experiment's analyses, for the first seed of every cell."""
         found: dict[str, Path] = {}
-        for made, analysis in product(sorted(records, key=lambda made: made.seed), self.experiment.analyses):
+        for made, analysis in product(sorted(records, key=lambda made: made.seed), self.planned.experiment.analyses):
             assert made.run_dir is not None
             path = made.run_dir / "analysis" / analysis.what / "picture.svg"
             if _is_made(analysis, made.run_dir) and path.exists():
@@ -161,3 +166,25 @@ def _is_made(analysis: Analysis, run_dir: Path) -> bool:
     """Whether the run has this analysis with these options, rather than one made by hand or for another item."""
     note, asked = _note(analysis, run_dir)
     return note.exists() and received.text(note) == asked
+
+
+def size_remarks(planned: Planned, cells: Sequence[Cell]) -> list[str]:
+    """Lines about what should be equal: with twins the parameters of the agents, on a leaderboard their states.
+
+    Each agent is measured on its first game. Rows that are far from the one without memory are named.
+    """
+    twins, lines = planned.experiment.twins, []
+    first: dict[str, Cell] = {}
+    for cell in cells:
+        if cell.row not in planned.twin_of:
+            first.setdefault(cell.row, cell)
+    if twins and first:
+        numbers = {row: size_of(cell)[1] for row, cell in first.items()}
+        without = numbers.get(twins.memoryless)
+        unlike = [row for row, number in numbers.items() if without and abs(number / without - 1) > ALIKE]
+        line = f"parameters of the agents: {', '.join(f'{row} {number:,}' for row, number in numbers.items())}"
+        lines.append(f"{line}; more than {ALIKE:.0%} apart: {', '.join(unlike)}" if unlike else line)
+    if planned.experiment.leaderboard and first:
+        sizes = (f"{row} {size_of(cell)[0]:,}" for row, cell in first.items())
+        lines.append(f"numbers in the state of each memory: {', '.join(sizes)}")
+    return lines

@@ -1,19 +1,23 @@
-"""The verdict: our numbers beside the paper's, and whether the claim holds."""
+"""The outcome of an experiment and its verdict: our numbers beside the paper's, and whether the claim holds."""
 
+from __future__ import annotations
+
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import isclose
-from typing import Any, Literal, get_args
+from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 
-from rlmem.evidence.cells import cells
 from rlmem.evidence.expect import Finding, Scores, State, check, combined, side_of
-from rlmem.evidence.outcome import Outcome
+from rlmem.evidence.experiment import Planned
+from rlmem.evidence.metrics import mean_range, range_of
 from rlmem.evidence.published import Printed, load, misprints
-from rlmem.evidence.ranges import mean_range, of_overrides
+from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.registration import change
-from rlmem.evidence.spec import Experiment
 from rlmem.stats import contrast
 from rlmem.stats.welch import Range
 
@@ -25,13 +29,11 @@ OF_ALL = ("average", "all")
 """The names that papers print in the place of a task for such a mean."""
 MARGIN = 0.5 - 1e-9
 """Our numbers are like the printed ones if they are less than half a standard deviation of the paper apart."""
-TablePlace = tuple[str, str, list[str]]
-"""A place in the table: the row and column of a cell or of the mean of a row, and the columns that it is about."""
 
 
 @dataclass(frozen=True)
-class Compared:
-    """A cell beside the published number.
+class BesidePrinted:
+    """A cell of the table, or the mean of a row, beside the published number.
 
     seeds: the number of our runs
     mean: our mean over seeds, with `low` and `high`, the bounds of its 95 % t interval within
@@ -63,26 +65,74 @@ class Verdict:
 
     word: Word
     why: str
-    cells: Sequence[Compared]
+    cells: Sequence[BesidePrinted]
     findings: Sequence[Finding]
     changed: str = ""
 
 
-def judge(outcome: Outcome) -> Verdict:
-    """The verdict on what has been run so far, and a mark if the expectations changed after the first results."""
-    verdict, before = _judged(outcome), outcome.registration.before_runs
-    changed = change(outcome.experiment.version, outcome.registration)
-    if changed is None:
-        return verdict
-    if before is None:
-        old = "nothing was expected before"
-    else:
-        earlier = _judged(replace(outcome, experiment=outcome.experiment.expecting(before, outcome.budget)))
-        old = f"verdict by the expectations of {before.registered[:10]}: {earlier.word} ({earlier.why})"
-    return replace(verdict, changed=f"{changed}; {old}; verdict by the present ones: {verdict.word}")
+@dataclass(frozen=True)
+class Outcome:
+    """An experiment at a budget, with what has been run of it.
+
+    records: of our runs, and of the measured ones of peers
+    curves: learning curves, of the key that `rlmem.evidence.metrics.curve_key` gives
+    pictures: caption -> picture of an analysis
+    """
+
+    planned: Planned
+    records: Sequence[Record]
+    curves: Sequence[Curve] = ()
+    pictures: Mapping[str, Path] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """`<paper>/<item>`."""
+        return self.planned.name
+
+    @property
+    def budget(self) -> str:
+        return self.planned.budget
+
+    @property
+    def ours(self) -> list[Record]:
+        """The records without those of peers."""
+        return [record for record in self.records if record.row not in self.planned.experiment.peers]
+
+    def counts(self, record: Record, metric: str | None = None) -> bool:
+        """Whether a run is done and has the metric."""
+        return record.state == "done" and (metric or self.planned.metric) in record.metrics
+
+    def scores(self, metric: str | None = None) -> Scores:
+        """(row, column) -> the metric of the runs that count, [seed], sorted by seed."""
+        wanted = metric or self.planned.metric
+        runs: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for record in sorted(self.records, key=lambda record: record.seed):
+            if self.counts(record, wanted):
+                runs[record.row, record.column].append(record.metrics[wanted])
+        return {cell: np.array(values) for cell, values in runs.items()}
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """The verdict on what has been run so far, and a mark if the expectations changed after the first results."""
+        verdict, before = _verdict(self), self.planned.registration.before_runs
+        changed = change(self.planned.version, self.planned.registration)
+        if changed is None:
+            return verdict
+        if before is None:
+            old = "nothing was expected before"
+        else:
+            earlier = _verdict(replace(self, planned=self.planned.expecting(before)))
+            old = f"verdict by the expectations of {before.registered[:10]}: {earlier.word} ({earlier.why})"
+        return replace(verdict, changed=f"{changed}; {old}; verdict by the present ones: {verdict.word}")
+
+    def misprints(self) -> list[str]:
+        """A sentence for every number of the paper's table that contradicts other numbers in it."""
+        numbers = _numbers(self.planned)
+        ours = [misprint for misprint in (misprints() if numbers else ()) if misprint.published in numbers]
+        return [f"misprint in {misprint.published.item}: {misprint.reason}" for misprint in ours]
 
 
-def _judged(outcome: Outcome) -> Verdict:
+def _verdict(outcome: Outcome) -> Verdict:
     """The verdict on what has been run so far, by the expectations as they are now.
 
     `not run` until every planned run has ended. Then the claim is `contradicted` if one of its expectations is;
@@ -90,39 +140,42 @@ def _judged(outcome: Outcome) -> Verdict:
     expectation is, or `supported` if one is and none undecided. Without expectations, at the budget `paper`, the
     numbers are the claim. `not tested here` says that this budget tells nothing, as `smoke` always does.
     """
-    experiment, scores = outcome.experiment, outcome.scores()
-    planned = cells(experiment, outcome.budget)
-    peers = list(experiment.peers)
-    rows, columns = (list(dict.fromkeys(getattr(cell, side) for cell in planned)) for side in ("row", "column"))
-    places: list[TablePlace] = [(cell.row, cell.column, [cell.column]) for cell in planned]
-    if len(columns) > 1 and experiment.mean:
-        places += [(row, MEAN, columns) for row in rows if sum(cell.row == row for cell in planned) == len(columns)]
-    places += [(row, column, [column]) for row in peers for column in columns if (row, column) in scores]
-    printed = _printed(experiment, columns)
-    ranges = {cell.column: of_overrides(experiment.metric, cell.overrides) for cell in reversed(planned)}
+    planned, scores = outcome.planned, outcome.scores()
+    experiment, cells, peers = planned.experiment, planned.cells(), list(planned.experiment.peers)
+    rows, columns = (list(dict.fromkeys(getattr(cell, side) for cell in cells)) for side in ("row", "column"))
+    ranges = {cell.column: range_of(planned.metric, cell.overrides) for cell in reversed(cells)}
     possible = lambda columns: mean_range([ranges[column] for column in columns])  # noqa: E731
-    compared = [_compare(outcome, scores, place, printed.get(place[:2]), possible(place[2])) for place in places]
-    exact, higher = experiment.is_exact, experiment.higher
-    expected = experiment.expectations if outcome.budget != "smoke" else ()
-    how: dict[str, Any] = {
-        "higher": higher,
-        "peers": peers,
-        "exact": exact,
-        "other": outcome.scores,
-        "possible": possible,
-    }
-    findings = check(expected, scores, rows, columns, **how)
-    wanted = {(cell.row, cell.column, seed) for cell in planned for seed in cell.seeds}
-    if lacking := len(wanted - {(r.row, r.column, r.seed) for r in outcome.records if outcome.counts(r)}):
+    printed = _printed(planned, columns)
+    places = [(cell.row, cell.column, [cell.column]) for cell in cells]
+    if len(columns) > 1 and experiment.mean:
+        places += [(row, MEAN, columns) for row in rows if sum(cell.row == row for cell in cells) == len(columns)]
+    places += [(row, column, [column]) for row in peers for column in columns if (row, column) in scores]
+    table = [
+        _cell(outcome, scores, row, column, among, printed.get((row, column)), possible(among))
+        for row, column, among in places
+    ]
+    findings = check(
+        planned.expectations if outcome.budget != "smoke" else (),
+        scores,
+        rows,
+        columns,
+        higher=planned.higher,
+        peers=peers,
+        exact=planned.run == "impulse",  # which gives equal numbers in every run, since they follow from equations
+        other=outcome.scores,
+        possible=possible,
+    )
+    wanted = {(cell.row, cell.column, seed) for cell in cells for seed in cell.seeds}
+    if lacking := len(wanted - {record.place for record in outcome.records if outcome.counts(record)}):
         why = f"{lacking} of {len(wanted)} runs have not ended"
-        ended = {(r.row, r.column, r.seed) for r in outcome.records if r.state == "done" and not outcome.counts(r)}
+        ended = {r.place for r in outcome.records if r.state == "done" and not outcome.counts(r)}
         if without := len(wanted & ended):
-            why = f"{without} of {len(wanted)} runs ended without the metric {experiment.metric}"
-        return Verdict("not run", why, compared, findings)
+            why = f"{without} of {len(wanted)} runs ended without the metric {planned.metric}"
+        return Verdict("not run", why, table, findings)
     if outcome.budget == "smoke":
-        return Verdict("not tested here", "this budget only shows that it runs", compared, findings)
-    likeness = _likenesses(scores, printed, rows, columns, experiment.scale) if outcome.budget == "paper" else {}
-    return Verdict(*_word(findings, likeness), compared, findings)
+        return Verdict("not tested here", "this budget only shows that it runs", table, findings)
+    likeness = _likenesses(scores, printed, rows, columns, planned.scale) if outcome.budget == "paper" else {}
+    return Verdict(*_word(findings, likeness), table, findings)
 
 
 def _word(findings: Sequence[Finding], likeness: Mapping[str, Likeness]) -> tuple[Word, str]:
@@ -155,71 +208,76 @@ def _needed(finding: Finding) -> str:
     return f"; about {finding.seeds} seeds would decide" if finding.seeds else ""
 
 
-def misprinted(outcome: Outcome) -> list[str]:
-    """A sentence for every number of the paper's table that contradicts other numbers in it."""
-    numbers = _numbers(outcome.experiment)
-    found = [misprint for misprint in (misprints() if numbers else ()) if misprint.published in numbers]
-    return [f"misprint in {misprint.published.item}: {misprint.reason}" for misprint in found]
-
-
-def _numbers(experiment: Experiment) -> list[Printed]:
+def _numbers(planned: Planned) -> list[Printed]:
     """The paper's numbers that belong to the item."""
-    where = experiment.published
+    where = planned.experiment.published
     return [n for n in load(where.paper, where.item) if where.metric in (None, n.metric)] if where else []
 
 
-def _printed(experiment: Experiment, columns: Sequence[str]) -> dict[tuple[str, str], Printed]:
+def _printed(planned: Planned, columns: Sequence[str]) -> dict[tuple[str, str], Printed]:
     """Our (row, column) -> the published number; at column MEAN the one for all tasks, if `columns` has all."""
-    where, numbers = experiment.published, _numbers(experiment)
+    where, numbers = planned.experiment.published, _numbers(planned)
     if where is None:
         return {}
     theirs = {(number.model, number.task): number for number in numbers}
-    tasks = {column: where.columns.get(column, column) for column in experiment.columns}
+    tasks = {column: where.columns.get(column, column) for column in planned.experiment.columns}
     places = list(tasks.items())
     whole = len(columns) == len(tasks) and {number.task for number in numbers} <= {*tasks.values(), *OF_ALL}
     places += [(MEAN, task) for task in OF_ALL if whole]
     return {
         (row, column): number
-        for row in experiment.rows
+        for row in planned.rows
         for column, task in places
         if (number := theirs.get((where.rows.get(row, row), task)))
     }
 
 
-def _compare(outcome: Outcome, scores: Scores, place: TablePlace, printed: Printed | None, possible: Range) -> Compared:
-    row, column, columns = place
-    scale, runs = outcome.experiment.scale, min((len(scores.get((row, one), ())) for one in columns), default=0)
-    side = side_of(scores, row, columns)
+def _cell(
+    outcome: Outcome,
+    scores: Scores,
+    row: str,
+    column: str,
+    among: Sequence[str],
+    printed: Printed | None,
+    possible: Range,
+) -> BesidePrinted:
+    """A cell, or with several columns `among` which it is the mean, beside what is printed for it."""
+    scale, runs = outcome.planned.scale, min((len(scores.get((row, one), ())) for one in among), default=0)
+    side = side_of(scores, row, among)
     mean = combined((scale, side)) if side else contrast([], np.nan)
-    low, high = mean.bounds(possible=(scale * possible[0], scale * possible[1]))
+    ours = BesidePrinted(
+        row, column, runs, mean.value, *mean.bounds(possible=(scale * possible[0], scale * possible[1]))
+    )
     if printed is None:
-        return Compared(row, column, runs, mean.value, low, high)
-    word = _likeness(scores, [(place, printed)], scale) if outcome.budget == "paper" else None
+        return ours
+    word = _likeness(scores, row, [(among, printed)], scale) if outcome.budget == "paper" else None
     difference = mean.value - printed.mean if side else None
-    return Compared(row, column, runs, mean.value, low, high, printed.mean, printed.std, difference, word)
+    return replace(ours, published=printed.mean, published_std=printed.std, difference=difference, verdict=word)
 
 
 def _likenesses(
     scores: Scores, printed: Mapping[tuple[str, str], Printed], rows: Sequence[str], columns: list[str], scale: float
 ) -> dict[str, Likeness]:
     """Row -> whether its numbers are like those printed for its cells, or else for its mean, of which one must be."""
-    found: dict[str, Likeness] = {}
+    likeness: dict[str, Likeness] = {}
     for row in rows:
-        pairs = [((row, c, [c]), number) for c in columns if (number := printed.get((row, c)))]
+        pairs = [([column], number) for column in columns if (number := printed.get((row, column)))]
         if mean := printed.get((row, MEAN)):
-            pairs = pairs or [((row, MEAN, columns), mean)]
+            pairs = pairs or [(columns, mean)]
         if pairs:
-            found[row] = _likeness(scores, pairs, scale)
-    return found
+            likeness[row] = _likeness(scores, row, pairs, scale)
+    return likeness
 
 
-def _likeness(scores: Scores, pairs: Sequence[tuple[TablePlace, Printed]], scale: float) -> Likeness:
-    """Whether our means are on average like printed ones: the equivalence test of two one-sided tests at 5 % each.
+def _likeness(scores: Scores, row: str, pairs: Sequence[tuple[Sequence[str], Printed]], scale: float) -> Likeness:
+    """Whether a row's means are on average like printed ones: the equivalence test of two one-sided tests at 5 % each.
+
+    pairs: columns, over which our mean is taken, and what is printed for it
 
     Differences are in printed standard deviations, in ours where none but 0 is printed, and must be within MARGIN.
     """
     sides, constant = [], 0.0
-    for (row, _, columns), number in pairs:
+    for columns, number in pairs:
         side = side_of(scores, row, columns)
         if side is None or min(side.numbers) < 2:
             return "not tested"

@@ -5,16 +5,13 @@ bootstrap are those of Agarwal et al. 2021 (arXiv:2108.13264); docs/statistics.m
 have equal weight. Nothing draws from a global generator. A NaN is a diverged run, and makes what contains it NaN.
 """
 
-from rlmem.stats.aggregate import AGGREGATES, iqm, iqm_per_task, matrix, mean, median, optimality_gap
+from rlmem.stats.aggregate import AGGREGATES, iqm, matrix, mean, median, optimality_gap
 from rlmem.stats.benchmarks import (
     GAMES,
     REFERENCES,
     Reference,
     expert_normalised,
-    mmer,
-    normalised,
     reference_of,
-    summary,
 )
 from rlmem.stats.compare import mann_whitney_u, performance_profile, probability_of_improvement
 from rlmem.stats.ranking import ranks
@@ -33,15 +30,12 @@ __all__ = [
     "expert_normalised",
     "interval",
     "iqm",
-    "iqm_per_task",
     "mann_whitney_u",
     "matrix",
     "mean",
     "median",
     "memory_bias",
     "memory_improvability",
-    "mmer",
-    "normalised",
     "observability_gap",
     "optimality_gap",
     "percentile_bounds",
@@ -51,5 +45,4 @@ __all__ = [
     "reference_of",
     "resample",
     "runs_to_decide",
-    "summary",
 ]

@@ -60,11 +60,6 @@ def iqm(scores: Scores) -> Any:
     return np.where(np.isnan(pooled[..., -1]), np.nan, middle)[()]
 
 
-def iqm_per_task(scores: ArrayLike) -> Array:
-    """The interquartile mean over runs of each task, from scores [run, task]."""
-    return np.asarray(iqm(matrix(scores).T[..., None]))
-
-
 def optimality_gap(scores: Scores, target: float = 1.0) -> Any:
     """How far scores stay below `target` on average: mean of max(target - score, 0)."""
     return target - np.minimum(matrix(scores), target).mean((-2, -1))

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -77,14 +76,12 @@ def performance_profile(
     thresholds: ArrayLike,
     *,
     rng: np.random.Generator,
-    of: Literal["runs", "tasks"] = "runs",
     repetitions: int = REPETITIONS,
     level: float = LEVEL,
 ) -> Profile:
     """The fraction above every threshold tau (Agarwal et al. 2021, arXiv:2108.13264, sec. 4.2), scores [run, task].
 
-        runs:   F(tau) = mean over runs and tasks of [score > tau], the run-score distribution
-        tasks:  F(tau) = mean over tasks of [mean over runs of score > tau], the average-score distribution
+        F(tau) = mean over runs and tasks of [score > tau], the run-score distribution
 
     The band is the stratified bootstrap interval over runs at each threshold separately.
     """
@@ -92,8 +89,6 @@ def performance_profile(
 
     def above(batch: Array) -> Array:
         """[..., run, task] -> [..., threshold]"""
-        if of == "tasks":
-            batch = batch.mean(-2, keepdims=True)
         fraction = (batch[..., None] > tau).mean((-3, -2))
         diverged = np.asarray(np.isnan(batch).any((-2, -1)))
         return np.where(diverged[..., None], np.nan, fraction)

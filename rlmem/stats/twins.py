@@ -66,7 +66,7 @@ def memory_improvability(partial: ArrayLike, memoryless: ArrayLike, memoryless_f
 
 
 @dataclass(frozen=True)
-class Compared:
+class TwinReturns:
     """The returns [run] of an agent and of one without memory, each on a game and on its twin.
 
     row, column: the names of the agent and of the game
@@ -80,14 +80,14 @@ class Compared:
     memoryless: tuple[ArrayLike, ArrayLike] | None = None
 
 
-def table(name: str, compared: Sequence[Compared], higher: bool = True) -> Table:
+def table(name: str, agents: Sequence[TwinReturns], higher: bool = True) -> Table:
     """A line for every agent and game: both returns, gap, bias and improvability with their standard errors.
 
     higher: whether more is better; where it is not, differences are turned, so that more is better in them, too
     """
-    several = any(each.column for each in compared)
+    several = any(each.column for each in agents)
     lines: list[list[Cell]] = []
-    for each in compared:
+    for each in agents:
         sign = 1 if higher else -1
         partial, full = sign * np.asarray(each.partial, float), sign * np.asarray(each.full, float)
         found = [observability_gap(partial, full)]

@@ -12,7 +12,7 @@ from rlmem.config.foreign import REACHING
 from rlmem.config.messages import shell, to_text
 from rlmem.config.schema import WRAPPER
 from rlmem.errors import UserError
-from rlmem.evidence.ranges import of_key
+from rlmem.evidence.metrics import range_of_key
 from rlmem.record import rundir
 from rlmem.record.rundir import write_atomically
 from rlmem.stats import Contrast
@@ -67,7 +67,7 @@ def facts_of(run: Run, step: int, evaluation: Mapping[str, Any], license: str | 
     evaluation: the row of eval.jsonl
     """
     config, about = rundir.read(run.path)
-    possible = of_key("return_mean", str(about["choices"]["env"]), to_text(list(config.get(WRAPPER, ()))))
+    possible = range_of_key("return_mean", str(about["choices"]["env"]), to_text(list(config.get(WRAPPER, ()))))
     kinds = ("greedy", "sampled")
     return {
         "step": step,

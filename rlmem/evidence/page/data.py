@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from rlmem.evidence.page.find import Item
-from rlmem.evidence.series import SUFFIX, read_series
+from rlmem.evidence.records import PLACE, SERIES, read_series
 from rlmem.stats.tables import inert
 from rlmem.system.received import ROWS, content, inside
 
@@ -50,18 +50,19 @@ def _lines(item: Item) -> Iterator[Line]:
     for run in item.outcome.records:
         about = {name: getattr(run, name) for name in ABOUT} | {"seconds": f"{run.seconds:.6g}"}
         for name, value in run.metrics.items():
-            place: Line = {"row": run.row, "column": run.column, "seed": run.seed}
-            yield {**place, "kind": "metric", **_value(name, value), **about}
-    series = read_series(item.file.with_suffix(SUFFIX))
-    for (row, column, seed, key), points in series.items():
+            yield {**_place(run.place), "kind": "metric", **_value(name, value), **about}
+    series = read_series(item.file.with_suffix(SERIES))
+    for (*place, key), points in series.items():
         for step, number in points:
-            place = {"row": row, "column": column, "seed": seed, "step": step}
-            yield {**place, "kind": "series", **_value(key, number)}
+            yield {**_place(place), "step": step, "kind": "series", **_value(key, number)}
     for curve in item.curves:
-        if (curve.row, curve.column, curve.seed, item.key) not in series:
+        if (*curve.place, item.key) not in series:
             for step, number in zip(curve.steps, curve.values, strict=True):
-                place = {"row": curve.row, "column": curve.column, "seed": curve.seed, "step": step}
-                yield {**place, "kind": "curve", **_value(item.key, number)}
+                yield {**_place(curve.place), "step": step, "kind": "curve", **_value(item.key, number)}
+
+
+def _place(place: Sequence[str | int]) -> Line:
+    return dict(zip(PLACE, place, strict=True))
 
 
 def _value(name: str, value: float) -> Line:

@@ -16,7 +16,7 @@ import numpy as np
 
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError, extra, printable, writing
-from rlmem.evidence.page.bands import Panel
+from rlmem.evidence.page.curves import Panel
 from rlmem.stats import figures
 from rlmem.stats.figures import COLOURS, DASHES, GRID, INK
 

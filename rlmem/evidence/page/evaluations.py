@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlmem.evidence.page.groups import possible, settings_of
-from rlmem.evidence.page.labels import labels
-from rlmem.evidence.ranges import of_key
+from rlmem.evidence.metrics import range_of_key
+from rlmem.evidence.page.groups import mean_of, possible
+from rlmem.evidence.page.settings import labels, settings_of
 from rlmem.record import rundir
 from rlmem.record.facts import played
-from rlmem.stats import Contrast, contrast, expert_normalised, reference_of
+from rlmem.stats import Contrast, expert_normalised, reference_of
 from rlmem.stats.tables import Cell, Table, Value
 from rlmem.stats.welch import ANY, Range
 
@@ -66,19 +66,16 @@ class Evaluated:
 
 def evaluated(rows: Sequence[Mapping[str, Any]], overrides: str = "") -> list[Evaluated]:
     """The runs of rows of eval.jsonl; for `overrides` see `Evaluated`."""
-    described = []
-    for row in rows:
-        run_dir = Path(row["run"])
-        described.append(settings_of(run_dir, rundir.read(run_dir)[1]["overrides"]))
-    places = labels([settings for settings, _ in described])[0]
-    found = []
-    for row, (settings, seed), cell in zip(rows, described, places, strict=True):
-        memory, env = (settings.options.get(group, "") for group in ("memory", "env"))
-        returns = possible("return_mean", settings)
+    run_dirs = [Path(row["run"]) for row in rows]
+    settings = [settings_of(run_dir, rundir.read(run_dir)[1]["overrides"]) for run_dir in run_dirs]
+    runs = []
+    for row, own, cell in zip(rows, settings, labels(settings)[0], strict=True):
+        memory, env = (own.options.get(group, "") for group in ("memory", "env"))
+        returns = possible("return_mean", own)
         counts = row["step"], row["episodes"], _scores(row, env, returns)
         more = overrides, row.get("video", ""), returns
-        found.append(Evaluated(row["run"], cell, seed, memory, env, *counts, *more))
-    return found
+        runs.append(Evaluated(row["run"], cell, own.seed, memory, env, *counts, *more))
+    return runs
 
 
 def _scores(row: Mapping[str, Any], env: str, returns: Range) -> Scores:
@@ -141,18 +138,16 @@ def means(runs: Sequence[Evaluated]) -> list[Means]:
     cells: dict[tuple[str, str], list[Evaluated]] = defaultdict(list)
     for run in runs:
         cells[run.cell].append(run)
-    found = []
+    of_cells = []
     for cell, members in cells.items():
         scores = {}
         for name in _names(members):
-            known = [run.scores[name].mean for run in members if name in run.scores]
-            values = [value for value in known if value is not None]
-            mean = contrast([(1, values)])
+            values = [run.scores[name].mean for run in members if name in run.scores]
             earned = name in ("greedy return", "sampled return")
-            low, high = mean.bounds(possible=members[0].returns if earned else of_key(name.rpartition(" ")[2], ""))
-            scores[name] = Value(mean.value, low=low, high=high, n=len(values))
-        found.append(Means(cell, members, scores))
-    return found
+            possible = members[0].returns if earned else range_of_key(name.rpartition(" ")[2], "")
+            scores[name] = mean_of([value for value in values if value is not None], possible)
+        of_cells.append(Means(cell, members, scores))
+    return of_cells
 
 
 def means_table(cells: Sequence[Means]) -> Table:

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rlmem.evidence.cells import cells, skipped
 from rlmem.evidence.cost import duration
 from rlmem.evidence.metrics import GREEDY, TRAINING
-from rlmem.evidence.outcome import Curve, Outcome, Record
-from rlmem.evidence.page.bands import apart, disjoint
-from rlmem.evidence.verdict import misprinted
+from rlmem.evidence.records import Curve, Record
+from rlmem.evidence.verdict import Outcome
 
 INTERVALS = (
     "Intervals of means, in tables and as bands of curves, are t intervals over seeds; comparisons use Welch's. "
@@ -25,8 +23,6 @@ KEYS = {GREEDY: "greedy evaluation return", TRAINING: "training return"}
 """Key of a curve -> its description."""
 NAMED = 4
 """The greatest number of cells or runs that a sentence names."""
-PLACE = attrgetter("row", "column", "seed")
-"""The place of a run or a curve among the others, which sentences name it by."""
 
 
 def facts_of(records: Sequence[Record]) -> dict[str, str]:
@@ -52,14 +48,25 @@ def facts_of(records: Sequence[Record]) -> dict[str, str]:
 def departures(outcome: Outcome) -> list[tuple[str, str]]:
     """(reason, cells) of every exception at this budget, every cell left out, and every misprint of the paper."""
     changed: dict[str, list[str]] = defaultdict(list)
-    for cell in cells(outcome.experiment, outcome.budget):
+    for cell in outcome.planned.cells():
         for reason in cell.reasons:
             changed[reason].append(cell.name)
     left: dict[str, list[str]] = defaultdict(list)
-    for (row, column), reason in skipped(outcome.experiment, outcome.budget).items():
+    for (row, column), reason in outcome.planned.skipped().items():
         left[f"left out: {reason}"].append(f"{row}/{column}" if column else row)
-    found = [*changed.items(), *((sentence, []) for sentence in misprinted(outcome)), *left.items()]
+    found = [*changed.items(), *((sentence, []) for sentence in outcome.misprints()), *left.items()]
     return [(reason, _which(names)) for reason, names in found]
+
+
+def apart(curves: Sequence[Curve]) -> tuple[list[Curve], list[Curve]]:
+    """Split curves into those for the mean, and those with a single point to which the mean would shrink."""
+    long, dots = ([c for c in curves if (len(c.steps) > 1) is wanted] for wanted in (True, False))
+    return (dots, []) if not long and len({dot.steps[0] for dot in dots}) == 1 else (long, dots)
+
+
+def disjoint(curves: Sequence[Curve]) -> bool:
+    """Whether no step lies within the range of all curves."""
+    return bool(curves) and max(curve.steps[0] for curve in curves) > min(curve.steps[-1] for curve in curves)
 
 
 def key_in_words(key: str) -> str:
@@ -72,12 +79,12 @@ def unseen(records: Sequence[Record], curves: Sequence[Curve], key: str) -> list
     cell: dict[tuple[str, str], list[Curve]] = defaultdict(list)
     for curve in curves:
         cell[curve.row, curve.column].append(curve)
-    missing = Counter(map(PLACE, records)) - Counter(map(PLACE, curves))
+    missing = Counter(run.place for run in records) - Counter(curve.place for curve in curves)
     counted, dots = zip(*map(apart, cell.values()), strict=True) if cell else ((), ())
     said = {
         f"no curve, since there is no value of {key}" if key else "no curve": missing.elements(),
-        "one point alone, a dot beside the mean": map(PLACE, chain(*dots)),
-        "no mean, since no step is common to all": map(PLACE, chain(*filter(disjoint, counted))),
+        "one point alone, a dot beside the mean": (dot.place for dot in chain(*dots)),
+        "no mean, since no step is common to all": (curve.place for curve in chain(*filter(disjoint, counted))),
     }
     return sentences(said)
 

@@ -11,19 +11,17 @@ from typing import Any, TypeVar
 from rlmem.config.messages import nearest, sentence, shell
 from rlmem.errors import UserError, brief, printable, reading
 from rlmem.evidence import catalog, registration
-from rlmem.evidence.cells import cells
-from rlmem.evidence.metrics import curve_key
-from rlmem.evidence.outcome import Outcome, read_curves, read_results
+from rlmem.evidence.experiment import BUDGETS, Experiment
+from rlmem.evidence.folder import CELLS, read_about
+from rlmem.evidence.items import runner_of
+from rlmem.evidence.metrics import curve_key, range_of
 from rlmem.evidence.page.facts import NAMED, facts_of
 from rlmem.evidence.page.groups import DIFFERS, Section, of_runs, of_sweep, rows_differ
 from rlmem.evidence.peers import described
-from rlmem.evidence.ranges import of_overrides
-from rlmem.evidence.run import runner_of
-from rlmem.evidence.runner import CELLS, read_about
-from rlmem.evidence.spec import BUDGETS, Experiment
-from rlmem.evidence.spec_file import read
+from rlmem.evidence.reading import read
+from rlmem.evidence.records import CURVES, RESULTS, read_curves, read_results
 from rlmem.evidence.tables import EXPERIMENT, VERDICT, tables
-from rlmem.evidence.verdict import Verdict, judge
+from rlmem.evidence.verdict import Outcome, Verdict
 from rlmem.stats.tables import Table
 from rlmem.sweep.manifest import Manifest, holds_sweep
 from rlmem.system.received import json_of
@@ -42,28 +40,30 @@ class Item(Section):
     @property
     def explained(self) -> str | None:
         """Why it came out so, in the words of the experiment file; "unexplained" where a contradiction has none."""
-        given = self.outcome.experiment.budget(self.outcome.budget).explained
+        given = self.outcome.planned.chosen.explained
         return given or ("unexplained" if self.verdict.word == "contradicted" else None)
 
     def facts(self) -> dict[str, str | None]:
         """Name -> fact about the experiment or about all runs together."""
-        experiment, verdict = self.outcome.experiment, self.verdict
-        budget = experiment.budget(self.outcome.budget)
+        planned, verdict = self.outcome.planned, self.verdict
         return {
-            "claim": experiment.claim,
-            "source": experiment.source,
+            "claim": planned.experiment.claim,
+            "source": planned.experiment.source,
             "verdict": f"{verdict.word}: {verdict.why}",
             "changed": verdict.changed or None,
-            "this budget": budget.note,
+            "this budget": planned.chosen.note,
             "what came out": self.explained,
-            **facts_of(self.records),
-            DIFFERS: self.differs,
-            "runs": f"{self.done} done",
-            **{f"beside, {row}": about for row, about in described(self.outcome).items()},
+            **self.facts_of_runs(),
         }
 
+    def facts_of_runs(self) -> dict[str, str]:
+        """Name -> fact about all runs together."""
+        peers = described(self.outcome.planned, self.outcome.records)
+        ours = facts_of(self.records) | {DIFFERS: self.differs, "runs": f"{self.done} done"}
+        return ours | {f"beside, {row}": about for row, about in peers.items()}
+
     def tables(self) -> list[Table]:
-        return tables(self.outcome, self.verdict)
+        return tables(self.outcome)
 
 
 def find(folders: Sequence[Path]) -> list[Section]:
@@ -78,8 +78,8 @@ def find(folders: Sequence[Path]) -> list[Section]:
         try:
             if not folder.is_dir():
                 near = nearest(folder.name, (path.name for path in folder.parent.glob("*") if path.is_dir()))
-                what = "is a file; expected a folder" if folder.exists() else "no such folder"
-                raise UserError(sentence(str(folder), what, near=near, example="rlmem report results"))
+                problem = "is a file; expected a folder" if folder.exists() else "no such folder"
+                raise UserError(sentence(str(folder), problem, near=near, example="rlmem report results"))
             for kind, path in _places(folder, problems):
                 there[kind].append(path)
         except UserError:
@@ -197,47 +197,51 @@ def _holds_item(folder: Path) -> bool:
 def _reproduction(folder: Path) -> Item:
     """A reproduction with its runs as they are now, or as in results.csv if they lie elsewhere."""
     about = _about(folder)
-    name, budget = about["item"], about["budget"]
-    experiment = _experiment(name, folder / EXPERIMENT).at(budget)
-    runner = runner_of(name, experiment, budget, folder.resolve().parent.parent, folder)
-    if experiment.is_trained and not (runner.runs / CELLS).is_file():
-        return _item(_stored(name, experiment, budget, folder / "results.csv", folder / "curves.csv"))
+    planned = _experiment(about["item"], folder / EXPERIMENT).at(about["budget"])
+    runner = runner_of(planned, folder.resolve().parent.parent, folder)
+    if planned.is_trained and not (runner.runs / CELLS).is_file():
+        return _item(Outcome(planned, read_results(folder / RESULTS), read_curves(folder / CURVES)))
     return _item(runner.so_far())
 
 
 def _published(file: Path) -> Item:
     """Published results <paper>/<item>.<budget>.csv, with pictures <item>.<budget>.<caption>.svg beside them."""
     item, _, budget = file.stem.rpartition(".")
-    name = f"{file.parent.resolve().name}/{item}"
-    experiment = _experiment(name, file.with_suffix(".yaml")).at(budget)
-    return _item(_stored(name, experiment, budget, file, file.with_suffix(".curves.csv")), file)
+    planned = _experiment(f"{file.parent.resolve().name}/{item}", file.with_suffix(".yaml")).at(budget)
+    beside = sorted(path for path in file.parent.glob(f"{file.stem}.*") if path.suffix in (".svg", ".png"))
+    pictures = {path.stem.removeprefix(f"{file.stem}."): path for path in beside if path.stem != file.stem}
+    return _item(Outcome(planned, read_results(file), read_curves(file.with_suffix(".curves.csv")), pictures), file)
 
 
 def _item(outcome: Outcome, file: Path | None = None) -> Item:
-    name, budget, experiment = outcome.name, outcome.budget, outcome.experiment
-    label, planned = f"{name} {budget}", cells(experiment, budget)
-    key = curve_key(experiment.metric) if experiment.is_trained else ""
-    rows, columns = dict.fromkeys(cell.row for cell in planned if cell.row), dict.fromkeys(c.column for c in planned)
-    axes, asked = ([*rows, *experiment.peers], list(columns)), sum(len(cell.seeds) for cell in planned)
-    command = f"rlmem reproduce {shlex.quote(name + ('.yaml' if experiment.text else ''))} --budget {budget}"
-    differs = rows_differ(outcome.ours) if experiment.is_trained else ""
-    shown = outcome.ours, outcome.curves, axes, asked, command
-    ranges = {cell.column: of_overrides(f"last {key}", cell.overrides) for cell in reversed(planned)} if key else {}
-    verdict = judge(outcome)
-    return Item(name, label, key, *shown, differs=differs, ranges=ranges, outcome=outcome, verdict=verdict, file=file)
+    planned, cells = outcome.planned, outcome.planned.cells()
+    key = curve_key(planned.metric) if planned.is_trained else ""
+    rows, columns = dict.fromkeys(cell.row for cell in cells if cell.row), dict.fromkeys(cell.column for cell in cells)
+    name = f"{outcome.name}{'.yaml' if planned.experiment.text else ''}"
+    return Item(
+        outcome.name,
+        f"{outcome.name} {outcome.budget}",
+        key,
+        outcome.ours,
+        outcome.curves,
+        ([*rows, *planned.experiment.peers], list(columns)),
+        sum(len(cell.seeds) for cell in cells),
+        f"rlmem reproduce {shlex.quote(name)} --budget {outcome.budget}",
+        differs=rows_differ(outcome.ours) if planned.is_trained else "",
+        ranges={cell.column: range_of(f"last {key}", cell.overrides) for cell in reversed(cells)} if key else {},
+        outcome=outcome,
+        verdict=outcome.verdict,
+        file=file,
+    )
 
 
 def _experiment(name: str, kept: Path) -> Experiment:
     """A shipped experiment, or the one whose text is kept with its results."""
-    there = registration.read(kept.with_name(registration.FILE)).get(name, {})
+    registered = registration.read(kept.with_name(registration.FILE)).get(name, {})
     if kept.is_file():
-        return read(kept, own=True, whole=True).with_registered(there)
-    experiment = catalog.find(name)[1]
-    first_run = {budget: known.first_run for budget, known in there.items()}
-    return experiment.with_registered({b: known.begun(first_run.get(b)) for b, known in experiment.registered.items()})
-
-
-def _stored(name: str, experiment: Experiment, budget: str, results: Path, curves: Path) -> Outcome:
-    beside = sorted(path for path in results.parent.glob(f"{results.stem}.*") if path.suffix in (".svg", ".png"))
-    pictures = {path.stem.removeprefix(f"{results.stem}."): path for path in beside if path.stem != results.stem}
-    return Outcome(name, experiment, budget, read_results(results), read_curves(curves), pictures)
+        experiment = read(kept, name)
+        return experiment.known_as(name, experiment.text, registered)
+    experiment = catalog.find(name)
+    first_run = {budget: known.first_run for budget, known in registered.items()}
+    begun = {budget: known.begun(first_run.get(budget)) for budget, known in experiment.registered.items()}
+    return experiment.known_as(name, None, begun)

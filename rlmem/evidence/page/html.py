@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from rlmem.errors import UserError
-from rlmem.evidence.page.bands import panels
+from rlmem.evidence.page.curves import panels
 from rlmem.evidence.page.draw import inline
 from rlmem.evidence.page.facts import INTERVALS, departures, key_in_words
 from rlmem.evidence.page.find import Item
@@ -66,7 +66,7 @@ def _summary(section: Section, link: str, judged: bool) -> list[Cell]:
     if not isinstance(section, Item):
         return [name, "", section.done, "", ""] if judged else [name, section.done]
     outcome = section.outcome
-    claim = Markup('<span class="claim">{}</span>').format(outcome.experiment.claim)
+    claim = Markup('<span class="claim">{}</span>').format(outcome.planned.experiment.claim)
     return [name, badge(section.verdict.word), section.done, outcome.budget, claim]
 
 

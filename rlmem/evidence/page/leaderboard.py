@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,15 +10,17 @@ import numpy as np
 
 from rlmem.errors import UserError, writing
 from rlmem.evidence.leaderboard import Standings, games, ranking, standings
-from rlmem.evidence.outcome import Outcome
+from rlmem.evidence.page.documents import around
 from rlmem.evidence.page.draw import require_matplotlib
 from rlmem.evidence.page.facts import facts_of
-from rlmem.evidence.page.marked import around
+from rlmem.evidence.page.find import Item
+from rlmem.evidence.verdict import Outcome
 from rlmem.record import rundir
 from rlmem.stats import figures, performance_profile
 from rlmem.stats.figures import COLOURS, GRID, INK
 from rlmem.stats.resampling import SEED
 from rlmem.stats.tables import in_markdown
+from rlmem.system import received
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,6 +32,23 @@ GREY = "#6b737c"
 """The colour of the other rows."""
 WIDTH, LINE, LEAST = 11.5, 0.21, 3.4
 """Of the picture, in inches: its width, the height of a row, and the least height of all."""
+
+
+MARK = "<!-- leaderboard:begin -->"
+
+
+def rankings(items: Sequence[Item], folder: Path) -> dict[Path, Outcome]:
+    """Page -> what it ranks, for the pages below `folder`; of an item with several budgets, the largest that has ranks.
+
+    The pages are docs/<item>.md. Results in which no row has a run of every column have none.
+    """
+    ranked = {}
+    for item in items:
+        page = folder / "docs" / f"{item.name.rpartition('/')[2]}.md"
+        board = standings(item.outcome)
+        if board and board.scores and page.is_file() and MARK in received.text(page, errors="replace"):
+            ranked[page] = item.outcome
+    return ranked
 
 
 def page(outcome: Outcome, file: Path) -> list[Path]:
@@ -113,6 +133,6 @@ def _colour(found: Standings, name: str) -> str:
     if name == found.board.beside:
         return INK
     names = [row for row in found.aggregate if row != found.board.beside]
-    own = [row for row in names if row in found.outcome.experiment.own_rows]
+    own = [row for row in names if row in found.outcome.planned.own_rows]
     distinct = list(dict.fromkeys([*own, *names[:SHOWN]]))
     return COLOURS[distinct.index(name) % len(COLOURS)] if name in distinct else GREY

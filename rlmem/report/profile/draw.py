@@ -11,7 +11,7 @@ import numpy as np
 
 from rlmem.config.messages import shell
 from rlmem.errors import writing
-from rlmem.evidence.page.marked import around
+from rlmem.evidence.page.documents import around
 from rlmem.record import rundir
 from rlmem.report.profile.panels import Panel
 from rlmem.report.profile.run import Profile, cells, table

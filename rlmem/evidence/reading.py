@@ -14,8 +14,8 @@ from rlmem.config.messages import got, nearest, sentence
 from rlmem.config.paths import experiments_dir
 from rlmem.errors import UserError
 from rlmem.evidence.expect import Expectation
-from rlmem.evidence.parts import MOST, Analysis, Budget, Exceptional, Leaderboard, Peer, Published, Twins
-from rlmem.evidence.spec import BUDGETS, Experiment, words
+from rlmem.evidence.experiment import BUDGETS, TRAINED, Experiment, words
+from rlmem.evidence.sections import MOST, Analysis, Budget, Exceptional, Leaderboard, Peer, Published, Twins
 from rlmem.record.trust import MARK, is_own
 from rlmem.system import received
 
@@ -23,19 +23,19 @@ NAME = r"\w[\w.+-]*/\w[\w.+-]*"
 """The pattern of the name of an item."""
 
 
-def read(file: Path, own: bool = False, whole: bool = False) -> Experiment:
+def read(file: Path, name: str | None = None, own: bool = False) -> Experiment:
     """The experiment in a file, whose first comment line is its title. Raises UserError with every problem.
 
-    own: the file is not shipped, so its text is kept with its results
-    whole: the file holds such a text, which needs no other file
+    name: of the item whose results the file is kept with, as a text that needs no other file; None: it is an
+        experiment file, with the name of its folder and its own
+    own: the file is not shipped, so its text is kept with its results, as it is where a name is given
     """
-    title, content = _content(file, whole)
-    if whole and not re.fullmatch(NAME, str(content.get("runs", "paper/item"))):
-        raise UserError(
-            sentence(f"{file}: runs: {content['runs']}", "is not the name of an item", example="ffm/table4")
-        )
-    if (other := content.get("runs")) and not whole:
-        content = _upon(_content(_beside(file, str(other)))[1], content)
+    title, content = _content(file, kept=name is not None)
+    if other := content.get("runs"):
+        if name is None:
+            content = _upon(_content(_beside(file, str(other)))[1], content)
+        elif not re.fullmatch(NAME, str(other)):
+            raise UserError(sentence(f"{file}: runs: {other}", "is not the name of an item", example="ffm/table4"))
     try:
         experiment = Experiment.model_validate({"title": title, **content})
     except ValidationError as error:
@@ -46,9 +46,8 @@ def read(file: Path, own: bool = False, whole: bool = False) -> Experiment:
         raise UserError(f"{file}: {runs:,} runs; expected at most {MOST:,}; e.g. fewer seeds")
     if problems := list(_inconsistent(experiment)):
         raise UserError(*(f"{file}: {problem}" for problem in problems))
-    if own:
-        return experiment.with_text(f"# {title}\n{yaml.safe_dump(content, sort_keys=False, allow_unicode=True)}")
-    return experiment
+    text = f"# {title}\n{yaml.safe_dump(content, sort_keys=False, allow_unicode=True)}" if own or name else None
+    return experiment.known_as(name or f"{file.resolve().parent.name}/{file.stem}", text)
 
 
 def _with_twins(file: Path, experiment: Experiment) -> Experiment:
@@ -60,15 +59,15 @@ def _with_twins(file: Path, experiment: Experiment) -> Experiment:
         near = nearest(twins.memoryless, rows)
         raise UserError(sentence(f"{file}: twins: {twins.memoryless}", "no such row", near=near, accepted=rows))
     if taken := next((row for row in rows if Twins.name(row) in rows), None):
-        what = "is the name of a twin; give the row another name"
-        raise UserError(sentence(f"{file}: rows: {Twins.name(taken)}", what))
+        problem = "is the name of a twin; give the row another name"
+        raise UserError(sentence(f"{file}: rows: {Twins.name(taken)}", problem))
     return experiment.model_copy(update={"rows": {**rows, **{Twins.name(row): rows[row] for row in rows}}})
 
 
-def _content(file: Path, whole: bool = False) -> tuple[str, dict[str, Any]]:
+def _content(file: Path, kept: bool = False) -> tuple[str, dict[str, Any]]:
     """The title, from the first comment line, and the keys, in which the files of peers have whole paths.
 
-    whole: the file holds the text that is kept with results; unless this user wrote it, these files lie next to it
+    kept: the file holds the text that is kept with results; unless this user wrote it, these files lie next to it
     """
     try:
         text = received.text(file, received.DESCRIPTION)
@@ -82,7 +81,7 @@ def _content(file: Path, whole: bool = False) -> tuple[str, dict[str, Any]]:
     peers = content.get("peers")
     for peer in peers.values() if isinstance(peers, dict) else ():
         if isinstance(peer, dict) and isinstance(peer.get("file"), str):
-            name = Path(peer["file"]).name if whole and not is_own(text) else peer["file"]
+            name = Path(peer["file"]).name if kept and not is_own(text) else peer["file"]
             peer["file"] = str(file.resolve().parent / name)
     text = text.partition("\n")[2] if MARK.match(text) else text
     return text.partition("\n")[0].removeprefix("#").strip(), content
@@ -127,7 +126,7 @@ def _inconsistent(experiment: Experiment) -> Iterator[str]:
     special += [(f"budgets.{name}.exceptions", e) for name, budget in budgets for e in budget.exceptions]
     every = [*experiment.expect, *(e for _, budget in budgets for e in budget.expect or ())]
     expected = [e for e in every if isinstance(e, Expectation)]
-    known = experiment.also if experiment.is_trained else ()
+    known = experiment.also if experiment.run in TRAINED else ()
     for metric in dict.fromkeys(e.metric for e in expected if e.metric and e.metric not in known):
         yield sentence("expect", f"`{metric}` is not in `also`", near=nearest(metric, known), accepted=known)
     for axis, names in (("row", list(experiment.rows)), ("column", list(experiment.columns))):

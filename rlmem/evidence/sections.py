@@ -8,7 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, model_validator
 
 from rlmem.evidence.expect import Expected, parse_all
 
@@ -36,11 +36,6 @@ def _seeds(given: Any) -> Any:
     """n as the seeds 0 to n - 1; a list as it is."""
     _require_few(given if type(given) is int else 0)
     return list(range(given)) if type(given) is int else given
-
-
-def named(given: Any) -> Any:
-    """The name of a row without memory as `Twins`; anything else as it is."""
-    return {"memoryless": given} if isinstance(given, str) else given
 
 
 Axis = Annotated[dict[str, Lines], BeforeValidator(_axis)]
@@ -129,6 +124,11 @@ class Twins(Part):
 
     memoryless: str
     full: Lines = ("env.observe=full",)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, given: Any) -> Any:
+        return {"memoryless": given} if isinstance(given, str) else given
 
     @staticmethod
     def name(row: str) -> str:

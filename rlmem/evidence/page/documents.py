@@ -1,4 +1,4 @@
-"""RESULTS.md: the published results with their verdicts, and their curves as pictures."""
+"""Documents of published results: RESULTS.md with its pictures, LaTeX with figures, and parts of Markdown pages."""
 
 from __future__ import annotations
 
@@ -6,22 +6,28 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from math import ceil, isfinite
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, get_args
 from urllib.parse import quote
 
 from rlmem.config.paths import results_dir
-from rlmem.errors import printable
+from rlmem.errors import UserError, printable, writing
 from rlmem.evidence import catalog
-from rlmem.evidence.page.bands import panels
-from rlmem.evidence.page.draw import save, together
-from rlmem.evidence.page.facts import INTERVALS, departures, facts_of, key_in_words
+from rlmem.evidence.metrics import in_words
+from rlmem.evidence.page.curves import panels
+from rlmem.evidence.page.draw import ACROSS, TITLE, literal, save, together
+from rlmem.evidence.page.facts import INTERVALS, departures, key_in_words
 from rlmem.evidence.page.find import Item, published
-from rlmem.evidence.page.groups import DIFFERS, Section
-from rlmem.evidence.peers import described
+from rlmem.evidence.page.groups import Section
 from rlmem.evidence.tables import provenance_problem
 from rlmem.evidence.verdict import Word
+from rlmem.record import rundir
+from rlmem.stats import figures
+from rlmem.stats.figures import COLOURS
 from rlmem.stats.tables import Cell, Markdown, Table, in_markdown
+from rlmem.system import received
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -86,7 +92,7 @@ def _waiting(items: Sequence[Item]) -> Iterator[str]:
     if names and _are_shipped(items):
         yield "## Not run yet"
         yield "`rlmem list experiment` says what they cost."
-        lines: list[list[Cell]] = [[Markdown(f"`{name}`"), catalog.find(name)[1].title] for name in names]
+        lines: list[list[Cell]] = [[Markdown(f"`{name}`"), catalog.find(name).title] for name in names]
         yield Table("", ["item", "what the paper says"], lines).markdown()
 
 
@@ -99,11 +105,11 @@ def _are_shipped(items: Sequence[Item]) -> bool:
 def _line(item: Item) -> list[Cell]:
     anchor = re.sub(r"[^\w -]", "", _heading(item).lower()).replace(" ", "-")
     outcome, link = item.outcome, Markdown(f"[{in_markdown(item.name)}](#{anchor})")
-    return [link, outcome.experiment.title, Markdown(f"**{item.verdict.word}**"), item.done, outcome.budget]
+    return [link, outcome.planned.experiment.title, Markdown(f"**{item.verdict.word}**"), item.done, outcome.budget]
 
 
 def _item(item: Item, folder: Path) -> Iterator[str]:
-    outcome, experiment, verdict = item.outcome, item.outcome.experiment, item.verdict
+    outcome, experiment, verdict = item.outcome, item.outcome.planned.experiment, item.verdict
     yield f"## {in_markdown(_heading(item))}"
     yield f"**{verdict.word}**: {in_markdown(verdict.why)}."
     if verdict.changed:
@@ -112,28 +118,87 @@ def _item(item: Item, folder: Path) -> Iterator[str]:
         yield f"Nobody can make these numbers again to the digit: {in_markdown(problem)}."
     yield f"Claim: {in_markdown(experiment.claim)}"
     yield f"Source: {in_markdown(experiment.source)}."
-    if note := experiment.budget(outcome.budget).note:
+    if note := outcome.planned.chosen.note:
         yield f"This budget: {in_markdown(note)}"
     if item.explained:
         yield f"What came out: {in_markdown(item.explained)}"
-    if found := departures(outcome):
-        shown = (f"{reason} ({which})" if which else reason for reason, which in found)
-        yield "\n".join(f"- {in_markdown(text)}" for text in shown)
+    if reasons := departures(outcome):
+        texts = (f"{reason} ({which})" if which else reason for reason, which in reasons)
+        yield "\n".join(f"- {in_markdown(text)}" for text in texts)
     if outcome.curves:
-        yield _shown(f"{key_in_words(item.key)} of {outcome.name}", picture(item), folder)
+        yield _image(f"{key_in_words(item.key)} of {outcome.name}", picture(item), folder)
     for table in item.tables():
         yield table.markdown()
     for caption, path in outcome.pictures.items():
-        yield _shown(f"{outcome.name}: {caption}", path, folder)
-    known = facts_of(item.records) | {DIFFERS: item.differs, "runs": f"{item.done} done"}
-    known |= {f"beside, {row}": about for row, about in described(outcome).items()}
-    yield "\n".join(f"- {in_markdown(f'{name}: {text}')}" for name, text in known.items() if text)
+        yield _image(f"{outcome.name}: {caption}", path, folder)
+    yield "\n".join(f"- {in_markdown(f'{name}: {text}')}" for name, text in item.facts_of_runs().items() if text)
     yield f"```sh\n{printable(item.command or '')}\n```"
 
 
-def _shown(caption: str, path: Path, folder: Path) -> str:
+def _image(caption: str, path: Path, folder: Path) -> str:
     return f"![{in_markdown(caption)}]({quote(Path(os.path.relpath(path, folder)).as_posix())})"
 
 
 def _heading(item: Item) -> str:
     return f"{item.name}, budget {item.outcome.budget}"
+
+
+def around(file: Path, title: str, name: str) -> tuple[str, str]:
+    """What stands before and after the part between `<!-- NAME:begin -->` and `<!-- NAME:end -->`, marks included.
+
+    A file that does not exist is a page with this title and nothing else. Raises UserError for one without the marks.
+    """
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    if not file.is_file():
+        return f"# {title}\n\n{begin}\n", f"{end}\n"
+    text = received.text(file)
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise UserError(f"{file}: expected one line {begin} and one {end}; e.g. --page {name}.md")
+    return text.partition(begin)[0] + f"{begin}\n", end + text.partition(end)[2]
+
+
+WIDTH, LINE, REST = 3.4, 0.22, 1.1
+"""Sizes of a panel of cells in inches: its width, the height of a row, and that of all that is not rows."""
+WIDE = 100
+"""The ratio of the greatest number to the least from which on their axis is logarithmic."""
+
+
+def write_latex(items: Sequence[Item], folder: Path) -> list[Path]:
+    """Write `folder`/<paper>/<item>.<budget>.tex and .pdf of every item; returns the files."""
+    files = []
+    for item in items:
+        path = folder / f"{item.name}.{item.outcome.budget}.tex"
+        with writing(path, "--latex /tmp/latex"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            about = f"% {item.name}, budget {item.outcome.budget}: {item.verdict.word}. Needs the package booktabs.\n"
+            rundir.write_atomically(path, about + "\n".join(table.latex() for table in item.tables()))
+        save(curves(item) if item.outcome.curves else numbers(item), path.with_suffix(".pdf"))
+        files += [path, path.with_suffix(".pdf")]
+    return files
+
+
+def numbers(item: Item) -> Figure:
+    """The means of the cells with their intervals, for an item without curves: a panel for each column."""
+    cells = [cell for cell in item.verdict.cells if isfinite(cell.mean)]
+    rows, columns = (list(dict.fromkeys(getattr(cell, side) for cell in cells)) for side in ("row", "column"))
+    across, down = min(ACROSS, max(len(columns), 1)), max(ceil(len(columns) / ACROSS), 1)
+    height = down * (REST + LINE * len(rows))
+    figure, grid = figures.figure(height, down, across, width=WIDTH * across, sharey=True)
+    with figures.style():
+        for axes, column in zip(grid.flat, columns, strict=False):
+            here = [cell for cell in cells if cell.column == column]
+            for cell in here:
+                place = rows.index(cell.row)
+                colour = COLOURS[place % len(COLOURS)]
+                axes.plot([cell.mean], [place], "o", color=colour)
+                axes.plot([cell.low, cell.high], [place, place], linewidth=1.8, color=colour)
+            means = [cell.mean for cell in here]
+            if min(means) > 0 and max(means) / min(means) > WIDE:
+                axes.set_xscale("log")
+            axes.set_yticks(range(len(rows)), [literal(row) for row in rows])
+            axes.set_ylim(len(rows) - 0.5, -0.5)
+            what = in_words(item.outcome.planned.metric)
+            axes.set(title=fill(literal(column), TITLE), xlabel=fill(literal(what), TITLE))
+        for axes in grid.flat[len(columns) :]:
+            axes.remove()
+    return figure

@@ -1,17 +1,33 @@
-"""Short names of runs side by side, made of what differs among them and does not follow from something else.
+"""What distinguishes runs side by side: their settings, their short names, and which of them are twins.
 
-A default that differs only because the option of its group differs is not named: the option's name is enough.
+A name is made of what differs among the runs and does not follow from something else. A default that differs only
+because the option of its group differs is not named: the option's name is enough.
 """
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-COLUMN = "env"
-"""The group whose options name the columns, if they vary."""
-MEMORY = "memory"
+from rlmem.config.catalog import default_choices
+from rlmem.config.messages import to_text
+from rlmem.evidence.records import Record
+from rlmem.record import rundir
+from rlmem.stats.twins import TwinReturns
+from rlmem.system.strictjson import loads
+
+COLUMN, MEMORY = "env", "memory"
+"""The group whose options name the columns, if they vary, and that whose options are the memories."""
+MEMORYLESS = "mlp"
+"""The option of `memory` that has none."""
 BUDGET = "total_steps"
 """The key that is named whenever it varies, even if nobody set it."""
+APART = ("seed", "run_dir", "on_exists", "threads", "device", "logger", "callbacks")
+"""Keys that do not distinguish experiments."""
+OBSERVE, FULL = "env.observe", "full"
+"""The key in which twins differ, and its value for the one that shows all of the state."""
 
 
 @dataclass(frozen=True)
@@ -22,12 +38,14 @@ class Settings:
     values: other key -> value as typed, without keys that affect no result
     asked: the keys that were set on the command line; one may contain others
     whole: whether these are all settings, and not those of the command line alone
+    seed: its seed
     """
 
     options: Mapping[str, str]
     values: Mapping[str, str]
     asked: Sequence[str]
     whole: bool = True
+    seed: int = 0
 
     def asks(self, key: str) -> bool:
         return any(key == own or key.startswith(f"{own}.") for own in self.asked)
@@ -35,6 +53,52 @@ class Settings:
     def option_of(self, key: str) -> str | None:
         """The option of the group that a key belongs to; None if it belongs to no group."""
         return self.options.get(key.partition(".")[0])
+
+
+def settings_of(run_dir: Path | None, overrides: Sequence[str]) -> Settings:
+    """The settings that distinguish a run; those of its overrides alone where it has no directory yet."""
+    asked = {key: _as_stored(value) for key, _, value in (line.lstrip("+").partition("=") for line in overrides)}
+    defaults, whole = default_choices(), True
+    try:
+        config, about = read_run(run_dir)
+        values, choices = dict(_flat(config)), about["choices"]
+    except rundir.NoRun:  # a job that has not begun, or numbers alone
+        values, whole = dict(asked), False
+        choices = {group: asked.get(group, option) for group, option in defaults.items()}
+    options = {g: to_text(choices[g]) for g in [*defaults, *choices] if g in choices and g not in APART}
+    if COLUMN in options:
+        options[COLUMN] = values.pop("env.id", options[COLUMN])  # the id says more than `gym`
+    seed = values.get("seed", "0")
+    values = {key: value for key, value in values.items() if key.partition(".")[0] not in APART and key not in choices}
+    keys = [key for key in asked if key not in choices]
+    return Settings(options, values, keys, whole, int(seed) if re.fullmatch("[0-9]{1,18}", seed) else 0)
+
+
+def read_run(run_dir: Path | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The content of config.yaml and run.json. Raises NoRun if they are missing or malformed."""
+    if run_dir is None:
+        raise rundir.NoRun("the run lies elsewhere")
+    config, about = rundir.read(run_dir)
+    texts = all(isinstance(about.get(name), str | None) for name in ("rlmem", "git"))
+    if not (texts and isinstance(config.get("total_steps", 0), int)):
+        raise rundir.NoRun(f"{run_dir}: config.yaml or run.json is damaged (not what was written); restore it")
+    return config, about
+
+
+def _as_stored(value: str) -> str:
+    """A value of the command line in the form of config.yaml: `1e-3` is 0.001."""
+    try:
+        return to_text(loads(value))
+    except ValueError:
+        return value
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", to_text(value)
 
 
 def labels(runs: Sequence[Settings]) -> tuple[list[tuple[str, str]], dict[str, str]]:
@@ -128,3 +192,40 @@ def _alike(runs: Sequence[Settings], keys: Iterable[str]) -> dict[str, str]:
             options = ", ".join(dict.fromkeys(str(run.option_of(key)) for run in having))
             found["all runs" if len(having) == len(runs) else options].append(f"{key}={having[0].values[key]}")
     return {who: " ".join(words) for who, words in found.items()}
+
+
+def twins(runs: Sequence[Settings], records: Sequence[Record], metric: str) -> list[TwinReturns]:
+    """Every agent that was run on a game and on its twin, beside the one without memory that was run on both.
+
+    Twins differ in OBSERVE alone, and one of them has it at FULL. Agents without memory are compared with those of the
+    same game, algorithm and steps; where there are several, with none.
+    """
+    observed: dict[Any, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))  # agent -> observe -> runs
+    games: dict[Any, Any] = {}
+    for run, record in zip(runs, records, strict=True):
+        if metric in record.metrics and OBSERVE in run.values:
+            values = {key: value for key, value in run.values.items() if key != OBSERVE}
+            agent = _frozen(run.options), _frozen(values)
+            game = {key: v for key, v in values.items() if key.startswith("env.") and key != "env.num_envs"}
+            course = run.options.get(COLUMN), run.options.get("algo"), run.values.get(BUDGET), _frozen(game)
+            observed[agent][run.values[OBSERVE]].append(record)
+            games[agent] = course, run.options.get(MEMORY)
+    pairs = []
+    for agent, by in observed.items():
+        course, memory = games[agent]
+        without = [other for name, other in observed.items() if games[name] == (course, MEMORYLESS)]
+        memoryless = without[0] if len(without) == 1 and memory != MEMORYLESS else {}
+        for part in (part for part in by if part != FULL and FULL in by):
+            returns, theirs = (
+                [[record.metrics[metric] for record in agents[name]] for name in (part, FULL) if name in agents]
+                for agents in (by, memoryless)
+            )
+            first = by[part][0]
+            row = " ".join(word for word in first.row.split() if not word.endswith(f"observe={part}"))
+            beside = (theirs[0], theirs[1]) if len(theirs) == 2 else None
+            pairs.append(TwinReturns(row, first.column, returns[0], returns[1], beside))
+    return pairs
+
+
+def _frozen(values: Mapping[str, str]) -> Any:
+    return tuple(sorted(values.items()))

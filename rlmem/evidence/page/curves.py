@@ -1,0 +1,143 @@
+"""Learning curves of several seeds as a mean with its interval, in panels: one for each column."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlmem.config.messages import nearest, sentence
+from rlmem.errors import UserError
+from rlmem.evidence.page.facts import apart, disjoint, key_in_words, unseen
+from rlmem.evidence.page.groups import Section, of_metric
+from rlmem.evidence.records import Curve
+from rlmem.record.facts import RunRecord
+from rlmem.stats import contrast
+from rlmem.stats.welch import ANY, Range
+
+Points = NDArray[np.float64]
+POINTS = 200
+"""The number of points of a mean over curves with different steps."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """The curve of a row in one panel: a mean over seeds with its pointwise 95 % t interval, all [points].
+
+    index: the row's place among all rows, which gives it the same colour in every panel
+    low, high: the bounds of the interval, NaN with one seed
+    seeds: the curves of the single seeds, smoothed like the mean
+    dots: runs with a single point, left out of the mean because other runs have more points or another step
+    """
+
+    name: str
+    index: int
+    steps: Points
+    mean: Points
+    low: Points
+    high: Points
+    seeds: Sequence[Curve]
+    dots: Sequence[Curve]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The curves of one column: its title, the quantity in words, and a line for each row that has curves there."""
+
+    title: str
+    what: str
+    lines: Sequence[Line]
+
+
+def panels(
+    curves: Sequence[Curve],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    what: str,
+    smooth: int = 1,
+    ranges: Mapping[str, Range] | None = None,
+) -> list[Panel]:
+    """One panel for each column that has curves.
+
+    smooth: every value becomes the mean of as many last points
+    ranges: the values that are possible in a column, within which intervals stay; any, where it is not named
+    """
+    what, drawn = f"{what}, mean of {smooth} points" if smooth > 1 else what, []
+    for column in columns:
+        possible, lines = (ranges or {}).get(column, ANY), []
+        for index, row in enumerate(rows):
+            if own := [smoothed(c, smooth) for c in curves if (c.row, c.column) == (row, column)]:
+                counted, dots = apart(own)
+                lines.append(Line(row, index, *band(counted, possible), counted, dots))
+        if lines:
+            drawn.append(Panel(column, what, lines))
+    return drawn
+
+
+def chosen(
+    sections: Sequence[Section], metric: str | None, smooth: int = 1, columns: Sequence[str] = ()
+) -> tuple[list[Panel], list[str]]:
+    """The panels of all sections, and sentences that name the runs that are left out, or shown without a mean.
+
+    Each section shows the metric of its own curves where `metric` is None, and all columns where `columns` is empty. A
+    row has one colour in all of them. Raises UserError if nothing is left to draw.
+    """
+    known = list(dict.fromkeys(name for section in sections for name in section.axes[1] if name))
+    if unknown := [name for name in columns if name not in known]:
+        problem = "no such column" if known else "no such column; these runs have none"
+        near = nearest(unknown[0], known)
+        raise UserError(sentence(f"--columns {unknown[0]}", problem, near=near, accepted=known))
+    rows = list(dict.fromkeys(row for section in sections for row in section.axes[0]))
+    drawn, omitted = [], []
+    for section in sections:
+        key = section.key if metric is None else metric
+        own = key == section.key
+        curves = section.curves if own else of_metric(section.records, key)
+        wanted = [column for column in section.axes[1] if not columns or column in columns]
+        ranges = section.ranges if own else None
+        for panel in panels(curves, rows, wanted, key_in_words(key), smooth, ranges):
+            parts = [section.label if len(sections) > 1 or not panel.title else "", panel.title]
+            drawn.append(replace(panel, title=": ".join(filter(None, parts))))
+        runs = [run for run in section.records if not columns or run.column in columns]
+        omitted += [f"{section.label}: {text}" for text in [*unseen(runs, curves, key), *section.left_out]]
+    if not drawn:
+        raise UserError(_nothing(sections, metric))
+    return drawn, omitted
+
+
+def _nothing(sections: Sequence[Section], metric: str | None) -> str:
+    names = ", ".join(section.label for section in sections)
+    if metric is None:
+        return f"{names}: no learning curves there; no run has an evaluation that can be read"
+    runs = [RunRecord(run.run_dir) for section in sections for run in section.records if run.run_dir is not None]
+    if known := sorted({key for run in runs for row in run.rows for key in row} - {"step"}):
+        return sentence(f"--metric {metric}", "no run has it", near=nearest(metric, known), accepted=known)
+    known = sorted({section.key for section in sections})
+    return sentence(f"--metric {metric}", f"{names}: of published results, one metric is kept", accepted=known)
+
+
+def smoothed(curve: Curve, over: int) -> Curve:
+    """The running mean of the last `over` points, or of fewer at the beginning."""
+    if over == 1:
+        return curve
+    values = np.asarray(curve.values, dtype=np.float64)
+    ends = range(1, len(values) + 1)
+    return replace(curve, values=[float(values[max(0, end - over) : end].mean()) for end in ends])
+
+
+def band(curves: Sequence[Curve], possible: Range = ANY) -> tuple[Points, Points, Points, Points]:
+    """Steps, mean, low and high, each [points], over the range of all curves; interpolated where their steps differ.
+
+    possible: the values that a curve can have, within which the interval stays
+    """
+    if not curves or disjoint(curves):
+        return np.empty(0), np.empty(0), np.empty(0), np.empty(0)
+    if all(list(curve.steps) == list(curves[0].steps) for curve in curves):
+        steps = np.asarray(curves[0].steps, dtype=np.float64)
+        values = np.array([curve.values for curve in curves], dtype=np.float64)
+    else:
+        begin, end = max(curve.steps[0] for curve in curves), min(curve.steps[-1] for curve in curves)
+        steps = np.linspace(begin, end, POINTS if begin < end else 1)
+        values = np.array([np.interp(steps, curve.steps, curve.values) for curve in curves])
+    low, high = zip(*(contrast([(1, point)]).bounds(possible=possible) for point in values.T), strict=True)
+    return steps, values.mean(0), np.array(low), np.array(high)
