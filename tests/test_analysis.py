@@ -4,25 +4,24 @@ import csv
 import json
 import shutil
 from dataclasses import replace
-from importlib import import_module
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from rlmem.analysis.ffm import times
+from rlmem.analysis.hidden import TERMINAL, sample, silhouette
+from rlmem.analysis.impulse import alike, followed, projections, response, stored
+from rlmem.analysis.shm import calibrations, product_stats
 from rlmem_envs.languages.regular import RegularLanguage
 from rlmem_envs.languages.tables import TABLES
 
-from rlmem.analysis import ANALYSES, analyze, demand, gradients, impulse, options_of
+from rlmem.analysis import analyses, analyze, demand, gradients, impulse
 from rlmem.analysis.features import nothing_blocked
-from rlmem.analysis.ffm import times
 from rlmem.analysis.gradients import Cut, last_row, norms
-from rlmem.analysis.hidden import TERMINAL, sample, silhouette
-from rlmem.analysis.impulse import alike, followed, projections, response, stored
 from rlmem.analysis.loaded import load_run
 from rlmem.analysis.sensitivity import by_age, sensitivities
-from rlmem.analysis.shm import calibrations, product_stats
 from rlmem.batching import Segment, Tape
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
@@ -75,7 +74,7 @@ def runs(tmp_path_factory) -> dict[str, Path]:
 def measured(what: str, run_dir: Path | None, step=None, seed=None, **options):
     """What `analyze` finds, without writing it."""
     run = run_dir and load_run(run_dir, step, seed)
-    return import_module(f"rlmem.analysis.{what}").measure(run, **options)
+    return analyses()[what].measure(run, **options)
 
 
 def exact(run_dir: Path):
@@ -201,9 +200,9 @@ def test_a_run_that_sees_everything_is_its_own_twin_and_what_it_recalls_is_smear
 def test_a_twin_is_loaded_as_its_run_was(runs):
     """At the best checkpoint, on the same streams, and trusted or not."""
     run = load_run(runs["full"], "best", seed=7, trust=True)
-    twin = run.twin(str(runs["full"]), "markov")
+    twin = run.twin(str(runs["full"]))
     assert (twin.best, twin.seed, twin.trust) == (run.best, 7, True) and run.best is not None
-    assert load_run(runs["full"], seed=7).twin(runs["full"], "markov").best is None
+    assert load_run(runs["full"], seed=7).twin(runs["full"]).best is None
 
 
 def test_the_null_is_the_agent_as_it_was_made_and_reads_what_the_trained_one_reads(runs):
@@ -248,7 +247,7 @@ def test_the_shares_of_the_summary_are_those_of_the_table(runs):
 
 def test_decay_times_and_periods_are_those_of_the_running_recurrence(runs):
     run = exact(runs["ffm"])
-    (memory,) = run.memories(FFM, "ffm", "ffm").values()
+    (memory,) = run.memories(FFM, "ffm").values()
     (found,) = times(run, 0.1).values()
     x, start = torch.zeros(1, 2000, memory.input_size, dtype=torch.float64), torch.zeros(1, 2000, dtype=torch.bool)
     state = torch.ones(1, *memory.state_shape, dtype=torch.complex128)
@@ -346,7 +345,7 @@ def test_what_the_product_leaves_is_what_a_loop_finds():
 def test_the_curve_of_shm_is_the_product_along_the_episode(runs):
     summary = measured("shm", runs["shm"], episodes=2, seed=5)
     run = load_run(runs["shm"], seed=5)
-    (memory,) = run.memories(SHM, "shm", "shm").values()
+    (memory,) = run.memories(SHM, "shm").values()
     (first, _), product = run.play(2), np.ones((4, 4))
     x = run.agent.trunks.critic.encoder(*first.inputs).detach()
     for (C, _), row in zip(calibrations(memory, x, seed=5), summary.rows, strict=False):
@@ -360,7 +359,7 @@ def test_what_shm_leaves_is_beside_what_it_left_before_it_learnt(runs):
     summary = measured("shm", runs["shm"], episodes=2, seed=5)
     run = load_run(runs["shm"], seed=5)
     agent = run.untrained()
-    (memory,) = run.memories(SHM, "shm", "shm", agent).values()
+    (memory,) = run.memories(SHM, "shm", agent).values()
     x, product = agent.trunks.critic.encoder(*run.play(2).batch.inputs).detach(), torch.ones(2, 4, 4)
     for C, _ in calibrations(memory, x[:, : int(summary.rows[-1]["t"])], seed=5):
         product = product * C
@@ -688,6 +687,37 @@ def test_missing_packages_are_named_with_what_installs_them(runs, monkeypatch):
 def test_every_option_of_an_analysis_has_a_flag(capsys):
     assert main(["analyze", "--help"]) == 0
     text = capsys.readouterr().out
-    for what in ANALYSES:
-        assert f"\n  {what} " in text
-        assert [name for name in options_of(what) if f"--{name.replace('_', '-')}" not in text] == []
+    for what, analysis in analyses().items():
+        assert f"\n  {what} " in text and analysis.purpose in text
+        assert [name for name in analysis.options if f"--{name.replace('_', '-')}" not in text] == []
+
+
+MINE = '''
+from rlmem.analysis.output import Result
+from rlmem.stats.figures import figure
+
+
+def lengths(run, *, episodes: int = 3, factor: float = 1.0, slots: str = "all"):
+    """Lengths of episodes.
+
+    factor: what they are multiplied by
+    """
+    played = run.play(episodes)
+    rows = [{"length": factor * int(n)} for n in played.length]
+    mean = sum(row["length"] for row in rows) / len(rows)
+    return Result({"mean": mean}, rows, {"picture": figure(2)[0]}, {"slots": slots})
+'''
+
+
+def test_an_analysis_of_the_users_own_is_a_function_whose_arguments_are_flags(runs, in_tmp, capsys):
+    (in_tmp / "mine.py").write_text(MINE)
+    command = ["analyze", "mine.lengths", str(runs["cue"]), "--factor", "2.5", "--slots", "few", "--out", "found"]
+    assert main(command) == 0
+    summary = json.loads((in_tmp / "found" / "summary.json").read_text())
+    assert (summary["analysis"], summary["about"]) == ("mine.lengths", {"slots": "few"})
+    plain = analyze("mine.lengths", runs["cue"], out=in_tmp / "again").metrics["mean"]
+    assert summary["metrics"]["mean"] == 2.5 * plain > 0
+    for name, said in (("mine.length", "did you mean `lengths`"), ("nowhere.lengths", "no module `nowhere`")):
+        capsys.readouterr()
+        assert main(["analyze", name, str(runs["cue"])]) == 2
+        assert said in capsys.readouterr().err

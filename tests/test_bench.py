@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 from helpers import ROOT
+from rlmem.bench.figure3 import PEER, PEERS, Figure3Bench, Rows
+from rlmem.bench.returns import ReturnsBench
 
 from benchmarks import run
 from benchmarks.env import EnvBench
@@ -19,8 +21,6 @@ from benchmarks.memory import MemoryBench
 from benchmarks.solve import PEER as PEER_OF_SOLVE
 from benchmarks.solve import SolveBench
 from rlmem.bench import figure3, returns, skeleton
-from rlmem.bench.figure3 import PEER, PEERS, Figure3Bench, Rows
-from rlmem.bench.returns import ReturnsBench
 from rlmem.bench.scan import ScanBench
 from rlmem.bench.timing import CPU, MIB, Stopwatch, peak_bytes
 from rlmem.bench.train import TrainBench

@@ -1,6 +1,7 @@
 """Analyses of memory on hand-made memories whose numbers are derived on paper, here in comments."""
 
 from math import ceil, exp, log, sqrt
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from rlmem.agents.off_policy import QAgent
 from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.analysis import contamination, demand, markov, multistability, output, probe
 from rlmem.analysis import recall as recall_module
-from rlmem.analysis.loaded import Episodes
+from rlmem.analysis.loaded import Episodes, LoadedRun
 from rlmem.analysis.readout import opinions, total
 from rlmem.errors import UserError
 from rlmem.memory.base import Memory, RecurrentCell
@@ -606,13 +607,16 @@ def test_an_agent_that_cannot_be_measured_before_it_learnt_is_left_out(capsys):
     """Its last value depends on nothing; that of the trained agent must depend on something."""
     learnt, blank = reader(ShiftRegister(1, 1), [1.0], [1.0]), reader(ShiftRegister(1, 1), [0.0], [0.0])
     obs = noise(3, 5, 1)
-    found = output.with_null("recall", learnt, lambda: blank, lambda agent: recalled(agent, obs))
+    with_null = lambda trained, null: LoadedRun.with_null(  # noqa: E731
+        SimpleNamespace(agent=trained, untrained=lambda: null), lambda agent: recalled(agent, obs)
+    )
+    found = with_null(learnt, blank)
     said = "the agent before it learnt is left out: the last value depends on no observation"
     assert list(found) == ["trained"] and said in capsys.readouterr().out
     metrics = output.beside_null({"trained": recall_module.numbers(found["trained"])}, ("before_last",))
     assert metrics == recall_module.numbers(found["trained"])
     with pytest.raises(UserError, match="depends on no observation"):
-        output.with_null("recall", blank, lambda: learnt, lambda agent: recalled(agent, obs))
+        with_null(blank, learnt)
 
 
 def test_what_learning_did_is_told_where_a_difference_means_something():

@@ -439,7 +439,7 @@ def test_a_rollout_that_waits_for_complete_episodes_says_so(in_tmp, capsys, monk
 
 def test_an_analysis_of_episodes_without_an_end_is_refused(in_tmp):
     train(load([*choices("ppo", "no end"), "evaluation.max_steps=9"]))
-    with pytest.raises(UserError, match=r"analyze: run: .* did not end within evaluation.max_steps=9"):
+    with pytest.raises(UserError, match=r"run: .* did not end within evaluation.max_steps=9"):
         load_run(Path("run")).play(3)
 
 

@@ -132,7 +132,7 @@ LAYERS = {
     ),
     "commands": Layer(
         "the command line; --help must be instant, so what is heavy is imported inside a command",
-        "errors system.command system.strictjson config.messages analysis.ANALYSES __version__ lazy:types lazy:seeding "
+        "errors system.command system.strictjson config.messages analysis.declared __version__ lazy:types lazy:seeding "
         "lazy:spaces lazy:system lazy:conformance lazy:stats lazy:parallel lazy:acting lazy:config lazy:record "
         "lazy:loops lazy:supervised lazy:run lazy:sweep lazy:population lazy:analysis lazy:bench "
         "lazy:evidence lazy:report lazy:api",

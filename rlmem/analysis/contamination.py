@@ -1,4 +1,4 @@
-"""For how long one noisy frame changes what an agent thinks its actions are worth, and what it does."""
+"""Slots in which one noisy frame changes what an agent thinks of its actions, and what it does."""
 
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from rlmem.agents.base import Agent
 from rlmem.analysis.features import replaced
 from rlmem.analysis.loaded import Episodes, LoadedRun
-from rlmem.analysis.output import LOOKS, Result, beside_null, if_reached, with_null
+from rlmem.analysis.output import LOOKS, Result, beside_null, if_reached
 from rlmem.analysis.readout import actions, knows_q, opinions
 from rlmem.errors import UserError
 from rlmem.seeding import Streams
@@ -43,14 +43,14 @@ def measure(run: LoadedRun, *, episodes: int = 16, frames: int = 16, noise: floa
     with noise in that slot alone; actions and rewards stay those of the episode. Averaged by age are max_a |Q' - Q|, or
     that of the probabilities of the actions for an agent without Q (PPO, IMPALA), and how often the greedy action is
     another one. The null is the same agent before it learnt, on the same episodes with the same noise.
+
+    frames: noisy frames of each episode, one at a time
+    noise: standard deviation of the noise
     """
     if not 0 < noise < np.inf:
-        raise UserError(f"analyze contamination: noise={noise} is no standard deviation; e.g. --noise 1")
+        raise UserError(f"noise={noise} is no standard deviation; e.g. --noise 1")
     played, space = run.play(episodes), run.parts.env.single_action_space
-    found = with_null(
-        "contamination",
-        run.agent,
-        run.untrained,
+    found = run.with_null(
         lambda agent: changes(agent, played, space, frames, noise, run.seed),
     )
     continuous = isinstance(space, spaces.Box)
@@ -95,7 +95,7 @@ def changes(agent: Agent, episodes: Episodes, space: Space, frames: int, noise: 
             features[rows, at] += drawn[size]
             return features
 
-        with replaced(agent.trunks.trunks, "contamination", noisy):
+        with replaced(agent.trunks.trunks, noisy):
             other_value, other_action = opinions(agent, batch, space), actions(agent, batch)
         by_value = (other_value - value).abs().amax(-1).double().numpy()
         difference = (other_action.double() - action.double()).abs().flatten(2).amax(-1).numpy()

@@ -1,4 +1,4 @@
-"""Whether values recall what the task demands: the recall density of every slot over the true memory demand."""
+"""Share of the recall density of every slot that lies on what the task demands."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rlmem.acting.workers import closing
 from rlmem.agents.base import Agent
 from rlmem.analysis.loaded import Episodes, LoadedRun
-from rlmem.analysis.output import Result, beside_null, with_null
+from rlmem.analysis.output import Result, beside_null
 from rlmem.analysis.readout import name_of
 from rlmem.analysis.recall import densities
 from rlmem.config.messages import sentence
@@ -51,10 +51,10 @@ def measure(run: LoadedRun, *, episodes: int = 8, slots: int = 40) -> Result:
     demanding = np.flatnonzero(needs.any((0, 2)))
     if not len(demanding):
         what = "demanded no observation in these episodes"
-        raise UserError(f"analyze demand: env={run.config.choices['env']} {what}; e.g. --episodes 50")
+        raise UserError(f"env={run.config.choices['env']} {what}; e.g. --episodes 50")
     chosen = demanding[np.unique(np.linspace(0, len(demanding) - 1, min(slots, len(demanding))).round().astype(int))]
     space = run.parts.env.single_action_space
-    found = with_null("demand", run.agent, run.untrained, lambda agent: covered(agent, played, needs, chosen, space))
+    found = run.with_null(lambda agent: covered(agent, played, needs, chosen, space))
     trained = found["trained"]
     metrics = {
         **beside_null({name: {"inside": float(its.inside.mean())} for name, its in found.items()}, ("inside",)),
@@ -77,7 +77,7 @@ def demand_of(run: LoadedRun) -> NDArray[np.bool_]:
     """The memory demand [T, T] of the environment. Raises UserError if it does not tell, or is wrapped."""
     if wrappers := run.config.values.get(WRAPPER):
         what = "changes what is seen when, and with it the demand"
-        raise UserError(f"analyze demand: wrapper={','.join(wrappers)}: {what}; expected a run without wrappers")
+        raise UserError(f"wrapper={','.join(wrappers)}: {what}; expected a run without wrappers")
     with closing(run.environment(1)) as env:
         task: Any = env.unwrapped
         told: NDArray[np.bool_] | None = task.demand() if hasattr(task, "demand") else None
@@ -87,7 +87,7 @@ def demand_of(run: LoadedRun) -> NDArray[np.bool_]:
     name, what = run.config.choices["env"], "does not tell its memory demand (an environment does by `demand()`)"
     if horizons == (0, 0):
         what = "shows all that the best actions depend on, so that nothing need be recalled"
-    raise UserError(sentence(f"analyze demand: env={name}", what, example="a run with env=repeat_previous"))
+    raise UserError(sentence(f"env={name}", what, example="a run with env=repeat_previous"))
 
 
 def demands(told: NDArray[np.bool_], played: Episodes) -> NDArray[np.bool_]:
@@ -110,7 +110,7 @@ def covered(
     for t in slots.tolist():
         demanded = needs[:, t]
         some = demanded.any(1)
-        size = densities(agent, "demand", played, torch.full((len(needs),), t), space).nan_to_num().numpy()[some]
+        size = densities(agent, played, torch.full((len(needs),), t), space).nan_to_num().numpy()[some]
         demanded = demanded[some]
         inside = (size * demanded).sum(1).mean()
         parts.append((size.mean(0), demanded.mean(0), float(inside), float(demanded.sum(1).mean() / (t + 1))))

@@ -1,4 +1,4 @@
-"""How an agent performs in episodes of other lengths, or on other levels, than those it was trained on."""
+"""Performance in episodes of other lengths, or on other levels, than in training."""
 
 import math
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def measure(run: LoadedRun, *, episodes: int = 100, over: str | None = None) -> 
     95 % intervals come from the standard error for mean returns, and are Wilson's for shares. Every value is evaluated
     as by `rlmem eval RUN env.KEY=VALUE`, on the same random streams.
 
-    over: env.KEY=V1,V2,...; None: as `usual` gives them
+    over: env.KEY=V1,V2,... instead of the usual lengths of a regular language or a T-maze
     """
     key, values = usual(run) if over is None else parsed(over)
     fixed = ["env.length=fixed"] if over is None and key == "env.n" else []
@@ -57,7 +57,7 @@ def usual(run: LoadedRun) -> tuple[str, list[str]]:
     if node["_target_"].endswith(".TMaze"):
         lengths = [round(node["corridor_length"] * times) for times in CORRIDORS]
         return "env.corridor_length", [str(length) for length in dict.fromkeys(lengths) if length > 0]
-    where = f"analyze extrapolate: env={run.config.choices['env']}"
+    where = f"env={run.config.choices['env']}"
     raise UserError(sentence(where, "its lengths are not known", example="--over env.level=easy,medium,hard"))
 
 

@@ -12,11 +12,10 @@ from rlmem.errors import UserError
 
 
 @contextmanager
-def replaced(trunks: Iterable[Any], what: str, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+def replaced(trunks: Iterable[Any], change: Callable[[Tensor], Tensor]) -> Iterator[None]:
     """In this context, trunks read `change(features)` in place of the features [..., F] of an observation.
 
     trunks: whose encoders, the shortcuts beside their memories included
-    what: the analysis, for messages
     change: called whenever features are asked for, which is more than once where there are shortcuts
 
     Raises UserError for an encoder of observations of several parts, and if no observation was read as features.
@@ -26,7 +25,7 @@ def replaced(trunks: Iterable[Any], what: str, change: Callable[[Tensor], Tensor
         for trunk in trunks:
             if getattr(trunk.encoder, "reads_leaves", False):
                 why = "the encoder reads observations of several parts, and not one row of features"
-                raise UserError(f"analyze {what}: {why}; expected a run with observations of one part")
+                raise UserError(f"{why}; expected a run with observations of one part")
             dtype = next((p.dtype for p in trunk.parameters()), torch.get_default_dtype())
 
             def hook(module: nn.Module, args: Any, features: Tensor, dtype: torch.dtype = dtype) -> Tensor:
@@ -36,7 +35,7 @@ def replaced(trunks: Iterable[Any], what: str, change: Callable[[Tensor], Tensor
             hooks.callback(trunk.encoder.obs_features.register_forward_hook(hook).remove)
         yield
     if not asked:
-        raise UserError(f"analyze {what}: the encoder does not read observations through `obs_features`")
+        raise UserError("the encoder does not read observations through `obs_features`")
 
 
 def read_by(trunk: Trunk, batch: Any) -> Tensor:
@@ -63,10 +62,9 @@ def nothing_blocked(network: nn.Module) -> Iterator[None]:
             module.block_gradients = True
 
 
-def derivative_sizes(trunk: Trunk, what: str, total: Callable[[], Tensor]) -> Tensor:
+def derivative_sizes(trunk: Trunk, total: Callable[[], Tensor]) -> Tensor:
     """|d total / d o_i|_1 [N, S]: the sum over the features of each observation that a trunk reads.
 
-    what: the analysis, for messages
     total: the sum of what is differentiated, computed from rows of slots [N, S] when it is called
     """
     leaves: list[Tensor] = []
@@ -77,7 +75,7 @@ def derivative_sizes(trunk: Trunk, what: str, total: Callable[[], Tensor]) -> Te
             leaves.append(features.detach().clone().requires_grad_())
         return leaves[0]
 
-    with nothing_blocked(trunk), replaced([trunk], what, as_leaf):
+    with nothing_blocked(trunk), replaced([trunk], as_leaf):
         value = total()
     (gradient,) = torch.autograd.grad(value, leaves)
     return gradient.abs().flatten(2).sum(-1)

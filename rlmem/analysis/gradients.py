@@ -1,4 +1,4 @@
-"""How far back in time the gradient of a memory's last output reaches, and where training cuts it."""
+"""Reach of the gradient of a memory's last output back in time, and where training cuts it."""
 
 from typing import Any, NamedTuple
 

@@ -24,6 +24,7 @@ from rlmem.types import Batch
 MOST = 1024
 """The greatest number of episodes that an analysis plays."""
 M = TypeVar("M", bound=nn.Module)
+Measured = TypeVar("Measured")
 
 
 @dataclass
@@ -101,10 +102,20 @@ class LoadedRun:
             own.load_state_dict(trained.state_dict())
         return as_made.agent
 
-    def twin(self, path: Path | str, what: str) -> "LoadedRun":
-        """The run `path` that sees everything, of the same kind of checkpoint, on the same random streams.
+    def with_null(self, measure: Callable[[Any], Measured]) -> dict[str, Measured]:
+        """What is measured of the agent ("trained"), and of the same agent before it learnt ("untrained").
 
-        what: the analysis, for messages
+        Where the second cannot be measured it is left out, and a line says why.
+        """
+        measured = {"trained": measure(self.agent)}
+        try:
+            measured["untrained"] = measure(self.untrained())
+        except UserError as error:
+            print(f"analyze: the agent before it learnt is left out: {str(error).partition('; ')[0]}")
+        return measured
+
+    def twin(self, path: Path | str) -> "LoadedRun":
+        """The run `path` that sees everything, of the same kind of checkpoint, on the same random streams.
 
         Raises UserError if it does not see everything.
         """
@@ -112,7 +123,7 @@ class LoadedRun:
         other = load_run(place, step or (None if self.best is None else "best"), self.seed, self.trust)
         if other.config.values["env"].get("observe") != "full":
             lacks = "does not see all of the state; expected a run with env.observe=full"
-            raise UserError(f"analyze {what}: twin={path} {lacks}; e.g. a run of the same game and memory with it")
+            raise UserError(f"twin={path} {lacks}; e.g. a run of the same game and memory with it")
         return other
 
     def load(self, step: int | str | None) -> None:
@@ -128,11 +139,10 @@ class LoadedRun:
 
     def environment(self, num_envs: int, overrides: Sequence[str] = ()) -> VectorEnv:
         """The environment of evaluations, with `env.*` overrides. Raises UserError if the agent cannot play it."""
+        where, algo = str(self.path), self.config.choices["algo"]
         if not self.parts.algo.acts:
-            where, algo = f"analyze: {self.path}", self.config.choices["algo"]
             raise UserError(sentence(where, f"algo={algo} does not act, and this analysis plays episodes"))
         if not self.agent.reads_slots:
-            where, algo = f"analyze: {self.path}", self.config.choices["algo"]
             raise UserError(sentence(where, f"an agent of algo={algo} reads windows, and this analysis whole episodes"))
         refuse_others(overrides, ("env.*",), "cannot be changed for an analysis; accepted", "env.level=medium")
         config = apply(self.config, overrides)
@@ -148,7 +158,7 @@ class LoadedRun:
         `wrap` may record something at every slot.
         """
         if episodes > MOST:
-            raise UserError(f"analyze: {episodes:,} episodes; expected at most {MOST:,}, which are played side by side")
+            raise UserError(f"{episodes:,} episodes; expected at most {MOST:,}, which are played side by side")
         streams = Streams(self.seed)
         seed, generator = streams.int("evaluation/env"), streams.torch("evaluation/act") if sampled else None
         with closing(wrap(self.environment(episodes))) as env:
@@ -157,12 +167,12 @@ class LoadedRun:
             rollout, _ = collector.collect(slots=1, budget=2**62, complete_episodes=True, most_slots=most)
         if rollout.cut:
             what = f"episodes did not end within evaluation.max_steps={most}, and an analysis looks at whole ones"
-            raise UserError(f"analyze: {self.path}: {what}; e.g. an environment with a time limit")
+            raise UserError(f"{self.path}: {what}; e.g. an environment with a time limit")
         batch = rollout.streams
         batch.state0 = None
         return Episodes(batch, batch.mask.sum(1))
 
-    def memories(self, kind: type[M], option: str, what: str, agent: Any = None) -> dict[str, M]:
+    def memories(self, kind: type[M], option: str, agent: Any = None) -> dict[str, M]:
         """The memories of a class in an agent, by name: "memory", or "critic" and "actor", with the place in a stack.
 
         agent: None: the run's
@@ -179,7 +189,7 @@ class LoadedRun:
         }
         if not found:
             chosen = self.config.choices["memory"]
-            raise UserError(f"analyze {what}: {self.path} has memory={chosen}; it is for runs with memory={option}")
+            raise UserError(f"{self.path} has memory={chosen}; it is for runs with memory={option}")
         return found
 
 

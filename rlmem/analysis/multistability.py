@@ -1,4 +1,4 @@
-"""Whether a memory's states stay where cues brought them: attractors, and how fast pairs of states meet."""
+"""States under a long neutral input: attractors, and how fast pairs of states meet."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from rlmem.agents.base import Agent
 from rlmem.analysis.features import nothing_blocked, read_by
 from rlmem.analysis.loaded import LoadedRun
-from rlmem.analysis.output import LOOKS, Result, beside_null, if_reached, with_null
+from rlmem.analysis.output import LOOKS, Result, beside_null, if_reached
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 from rlmem.memory.base import Memory
@@ -63,14 +63,15 @@ def measure(
     time with its half-life, and the size of the greatest eigenvalue of d state' / d state where the states end. The
     null is the same memory before it learnt, in the same episodes.
 
-    after: fewer where an episode is shorter
+    after: slots read before, fewer where an episode is shorter
+    slots: slots of neutral input
     neutral: `usual`: what the memory reads in the slot that is nearest to the mean of all but first slots; `zero`: 0
     """
     if neutral not in ("usual", "zero"):
         raise UserError(sentence(f"neutral={neutral}", "is no input", accepted=("usual", "zero"), example="usual"))
     if not any(map(is_kept, tree_leaves(run.agent.trunks.actor.initial_state(1)))):
         what = f"memory={run.config.choices['memory']} has no state that holds what was read"
-        raise UserError(f"analyze multistability: {run.path}: {what}; e.g. a run with memory=gru")
+        raise UserError(f"{run.path}: {what}; e.g. a run with memory=gru")
     played = run.play(episodes)
     batch, first = played.batch, min(after, int(played.length.min()))
     with torch.no_grad():
@@ -83,7 +84,7 @@ def measure(
             state = trunk.memory(x[:, :first], trunk.initial_state(episodes), batch.start[:, :first])[1]
         return hold(trunk.memory, x[place] if neutral == "usual" else torch.zeros_like(x[place]), state, slots)
 
-    found = with_null("multistability", run.agent, run.untrained, held)
+    found = run.with_null(held)
     nulls = {name: numbers(its) for name, its in found.items()}
     learnt = ["attractors", "resting", "distance_at_end", *if_reached("half_life", nulls), "eigenvalue"]
     metrics = beside_null(nulls, learnt)

@@ -3,11 +3,11 @@
 import csv
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,24 +26,6 @@ LOOKS: dict[str, dict[str, Any]] = {
     "untrained": {"color": figures.COLOURS[6], "lw": 1.6, "ls": "--"},
 }
 """How the curves of an agent, and of the same agent before it learnt, are drawn."""
-Found = TypeVar("Found")
-
-
-def with_null(what: str, agent: Any, untrained: Callable[[], Any], measure: Callable[[Any], Found]) -> dict[str, Found]:
-    """What `measure` finds of an agent ("trained"), and of the same agent before it learnt ("untrained").
-
-    Where the second cannot be measured it is left out, and a line says why.
-
-    what: the analysis, for the line
-    untrained: makes the agent as it was before it learnt
-    """
-    found = {"trained": measure(agent)}
-    try:
-        found["untrained"] = measure(untrained())
-    except UserError as error:
-        why = str(error).removeprefix(f"analyze {what}: ").partition("; ")[0]
-        print(f"analyze {what}: the agent before it learnt is left out: {why}")
-    return found
 
 
 def beside_null(found: Mapping[str, Mapping[str, float]], learnt: Collection[str] = ()) -> dict[str, float]:

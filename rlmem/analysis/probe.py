@@ -1,4 +1,4 @@
-"""What can be read from a memory's outputs: earlier observations by their age, and the state of the environment."""
+"""Facts that a probe reads from a memory's outputs: past observations by age, and the environment's state."""
 
 import warnings
 from functools import partial
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rlmem.agents.base import Agent
 from rlmem.analysis.features import read_by, replaced
 from rlmem.analysis.loaded import Episodes, Keeper, LoadedRun
-from rlmem.analysis.output import LOOKS, Result, with_null
+from rlmem.analysis.output import LOOKS, Result
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 from rlmem.stats.figures import COLOURS, figure
@@ -43,10 +43,10 @@ def measure(run: LoadedRun, *, episodes: int = 60, points: int = 1000) -> Result
     points: slots that a probe is fitted to, at most, drawn at random
     """
     if episodes < 6:
-        raise UserError(f"analyze probe: {episodes} episodes; expected at least 6, some to fit and some to test")
+        raise UserError(f"{episodes} episodes; expected at least 6, some to fit and some to test")
     states: list[Array] = []
     played = run.play(episodes, partial(Keeper, look=state_of, kept=states))
-    outputs = with_null("probe", run.agent, run.untrained, lambda agent: read(agent, played))
+    outputs = run.with_null(lambda agent: read(agent, played))
     seen, inputs = facts(run.agent, played)
     sources = {**outputs, "input": inputs, "control": outputs["trained"]}
     acted, columns = played.batch.mask.numpy(), {}
@@ -59,7 +59,7 @@ def measure(run: LoadedRun, *, episodes: int = 60, points: int = 1000) -> Result
     scores = {fact: of for fact, of in scores.items() if of}
     if not scores:
         what = "no observation varies enough, or episodes are too few and short to fit a probe"
-        raise UserError(sentence(f"analyze probe: {run.path}", what, example="--episodes 200"))
+        raise UserError(sentence(f"{run.path}", what, example="--episodes 200"))
     metrics = {f"{name}/{fact}": value for fact, of in scores.items() for name, value in of.items()}
     reaching = [f"{probe}{'' if name == 'trained' else f'_{name}'}" for probe in PROBES for name in (*outputs, "input")]
     metrics |= {f"reach_{source}": reach(scores, source) for source in reaching}
@@ -82,7 +82,7 @@ def read(agent: Agent, episodes: Episodes) -> Array:
     trunk = agent.trunks.actor
     y = trunk.read(episodes.batch, None)[..., : trunk.memory.output_size].double().numpy()
     if not np.isfinite(y[episodes.batch.mask.numpy()]).all():
-        raise UserError("analyze probe: the memory's outputs are not finite; e.g. --step best")
+        raise UserError("the memory's outputs are not finite; e.g. --step best")
     return y
 
 
@@ -95,7 +95,7 @@ def facts(agent: Agent, episodes: Episodes) -> tuple[Array, Array]:
         seen.append(features)
         return features
 
-    with replaced([trunk], "probe", keep):
+    with replaced([trunk], keep):
         inputs = read_by(trunk, episodes.batch).double().numpy()
     return varied(seen[0].double().flatten(2).numpy(), episodes.batch.mask.numpy()), inputs
 

@@ -1,4 +1,4 @@
-"""Where in the past the values come from: the recall density, beside what smears it without any memory."""
+"""Recall density: where in the past the values come from, and what smears it without any memory."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from torch import Tensor
 from rlmem.agents.base import Agent
 from rlmem.analysis.features import derivative_sizes
 from rlmem.analysis.loaded import Episodes, LoadedRun
-from rlmem.analysis.output import LOOKS, Result, beside_null, ragged, with_null
+from rlmem.analysis.output import LOOKS, Result, beside_null, ragged
 from rlmem.analysis.readout import name_of, reader, total
 from rlmem.errors import UserError
 from rlmem.stats.figures import COLOURS, figure, whole_numbers
@@ -49,9 +49,9 @@ def measure(run: LoadedRun, *, episodes: int = 10, twin: Path | None = None) -> 
     twin: a run of the same memory with env.observe=full, whose smearing is shown beside; a run that has it itself
         needs no twin
     """
-    other = None if twin is None else run.twin(twin, "recall")
+    other = None if twin is None else run.twin(twin)
     played, space = run.play(episodes), run.parts.env.single_action_space
-    found = with_null("recall", run.agent, run.untrained, lambda agent: recall(agent, played, space))
+    found = run.with_null(lambda agent: recall(agent, played, space))
     full = run.config.values["env"].get("observe") == "full"
     if other is not None:
         found["twin"] = recall(other.agent, other.play(episodes), other.parts.env.single_action_space)
@@ -78,28 +78,27 @@ def recall(agent: Agent, episodes: Episodes, space: Space) -> Recall:
 
     Raises UserError if there are no others.
     """
-    density = densities(agent, "recall", episodes, episodes.length - 1, space)
+    density = densities(agent, episodes, episodes.length - 1, space)
     kept = np.flatnonzero(density.isfinite().all(1).numpy())
     if not len(kept):
-        raise UserError("analyze recall: the last value depends on no observation; e.g. --step of another checkpoint")
+        raise UserError("the last value depends on no observation; e.g. --step of another checkpoint")
     rows, last = density.numpy()[kept], episodes.length.numpy()[kept]
     future = np.array([row[n:].sum() for row, n in zip(rows, last, strict=True)])
     return Recall(ragged([row[:n][::-1] for row, n in zip(rows, last, strict=True)]), future)
 
 
-def densities(agent: Agent, what: str, episodes: Episodes, slots: Tensor, space: Space) -> Tensor:
+def densities(agent: Agent, episodes: Episodes, slots: Tensor, space: Space) -> Tensor:
     """The recall density over all slots [N, S] of the values in one slot [N] of each episode.
 
     It is NaN where the value depends on no observation. Raises UserError if a derivative is not finite.
 
-    what: the analysis, for messages
     space: of the actions
     """
     rows = torch.arange(len(slots))
     there = lambda: total(agent, episodes.batch, space)[rows, slots].sum()  # noqa: E731
-    size = derivative_sizes(reader(agent), what, there).double()
+    size = derivative_sizes(reader(agent), there).double()
     if not size.isfinite().all():
-        raise UserError(f"analyze {what}: the gradient is not finite; e.g. --step best")
+        raise UserError("the gradient is not finite; e.g. --step best")
     return size / size.sum(1, keepdim=True)
 
 

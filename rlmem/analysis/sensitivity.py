@@ -1,4 +1,4 @@
-"""Which past observations the value at an episode's end depends on (Morad et al. 2024, arXiv:2402.09900)."""
+"""Past observations that the value at an episode's end depends on (Morad et al. 2024, arXiv:2402.09900)."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from rlmem.agents.base import Agent
 from rlmem.analysis.features import derivative_sizes
 from rlmem.analysis.loaded import Episodes, LoadedRun
-from rlmem.analysis.output import LOOKS, Result, beside_null, ragged, with_null
+from rlmem.analysis.output import LOOKS, Result, beside_null, ragged
 from rlmem.errors import UserError
 from rlmem.stats.figures import COLOURS, as_image, figure, whole_numbers
 
@@ -34,6 +34,9 @@ def measure(run: LoadedRun, *, episodes: int = 10, older_than: int = 10, all_che
     without Q (PPO, IMPALA) is measured by V(s_n). Observations of age k = `older_than` and above count as older: a
     segment of k slots that ends at n leaves them out. With `all_checkpoints`, each earlier checkpoint plays greedy
     episodes of its own. The null is the same agent before it learnt, on the episodes of the chosen checkpoint.
+
+    older_than: age in slots from which on observations count as older
+    all_checkpoints: add a map of sensitivity over training
     """
     steps = run.steps() if all_checkpoints else [run.step]
     last, played, curves = run.step, {}, {}
@@ -42,7 +45,7 @@ def measure(run: LoadedRun, *, episodes: int = 10, older_than: int = 10, all_che
         played[step] = run.play(episodes)
         curves[step] = of_agent(run.agent, played[step])
     run.load(last)
-    found = with_null("sensitivity", run.agent, run.untrained, lambda agent: of_agent(agent, played[last]))
+    found = run.with_null(lambda agent: of_agent(agent, played[last]))
     nulls = {name: shares(its, older_than) for name, its in found.items()}
     metrics = {
         **beside_null(nulls, nulls["trained"]),
@@ -73,17 +76,17 @@ def of_agent(agent: Agent, episodes: Episodes) -> ByAge:
 def sensitivities(agent: Agent, episodes: Episodes) -> Tensor:
     """The sensitivity to every slot's observation [N, S]; 0 after the end of an episode."""
     last = lambda: episodes.at_last(agent.value(episodes.batch)).sum()  # noqa: E731
-    return derivative_sizes(agent.trunks.critic, "sensitivity", last)
+    return derivative_sizes(agent.trunks.critic, last)
 
 
 def by_age(sensitivity: Tensor, length: Tensor) -> ByAge:
     """The curves of slots [N, S] of episodes with `length` [N] acted slots."""
     if not sensitivity.isfinite().all():
-        raise UserError("analyze sensitivity: the gradient is not finite; e.g. --step best")
+        raise UserError("the gradient is not finite; e.g. --step best")
     rows = ragged([row[:n][::-1] for row, n in zip(sensitivity.double().numpy(), length.tolist(), strict=True)])
     total = np.nansum(rows, 1)
     if not total.any():
-        raise UserError("analyze sensitivity: the value depends on no observation; e.g. --step of another checkpoint")
+        raise UserError("the value depends on no observation; e.g. --step of another checkpoint")
     shares = np.nan_to_num(rows[total > 0]) / total[total > 0, None]
     outside = np.append(shares[:, ::-1].cumsum(1)[:, ::-1].mean(0), 0.0)
     return ByAge(np.nanmean(rows, 0), outside)

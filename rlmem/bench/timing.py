@@ -20,7 +20,7 @@ from rlmem.errors import one_line
 
 CPU = torch.device("cpu")
 MIB = 2**20
-PRELOAD = ["rlmem.bench.figure3", "torch.fx.experimental.symbolic_shapes"]
+PRELOAD = ["rlmem.run.assemble", "torch.fx.experimental.symbolic_shapes"]
 """Modules that a measurement of memory needs. torch imports the last one during a backward, which takes a second."""
 
 Run = Callable[[], object]

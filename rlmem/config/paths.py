@@ -69,6 +69,12 @@ def experiments_dir() -> Path | None:
     return next(_folders("experiments", "**/*.yaml"), None)
 
 
+def experiment_modules() -> list[str]:
+    """The folders of shipped experiments that hold Python: analyses and benchmarks that no other experiment needs."""
+    root = experiments_dir()
+    return sorted({str(file.parent) for file in root.glob("*/*.py")}) if root else []
+
+
 def results_dir() -> Path | None:
     """The folder of the results that are shipped, or None."""
     return next(_folders("results", "*/*.csv"), None)

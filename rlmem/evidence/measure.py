@@ -1,18 +1,21 @@
 """Items that are measured instead of trained: speeds, and what follows from equations alone.
 
-A measurement is one of MEASUREMENTS. It takes the path of its files without suffix, the number of the repetition, the
+A measurement takes the path of its files without suffix, the number of the repetition, the
 rows, and the options of the experiment and its budget; it returns the number of every row and column.
 """
 
 import json
+import pkgutil
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from rlmem import __version__
 from rlmem.config.messages import nearest, sentence
+from rlmem.config.paths import experiment_modules
 from rlmem.errors import UserError
 from rlmem.evidence.experiment import Cell
 from rlmem.evidence.records import RESULTS, Record, read_results, write_results
@@ -26,43 +29,41 @@ Values = Mapping[str, Mapping[str, float]]
 """row -> column -> number"""
 
 
-def figure3(path: Path, repetition: int, rows: Sequence[str], **options: Any) -> Values:
-    """FFM's figure 3. Rows are options of conf/memory, and torch's GRUs beside them."""
-    from rlmem.bench.figure3 import PEERS, Figure3Bench, by_model
+def measurement(name: str) -> Callable[..., Values]:
+    """The measurement of an experiment's `run`. Raises UserError if there is none of that name.
 
-    models = [row for row in rows if row not in PEERS]
-    return by_model(Figure3Bench.run(path.with_suffix(".json"), path.with_suffix(".png"), models=models, **options))
+    It is an analysis that needs no run, or else the function `values` of a benchmark in the folder of its experiment.
+    """
+    from rlmem.analysis import analyses
+
+    without_run = [analysis for analysis, declared in analyses().items() if not declared.needs_run]
+    if name in without_run:
+        return partial(_analysed, name)
+    benchmarks = [module.name for module in pkgutil.iter_modules(experiment_modules()) if module.name not in analyses()]
+    if name not in benchmarks:
+        accepted = ["train", "population", *benchmarks, *without_run]
+        raise UserError(
+            sentence(f"run: {name}", "no such measurement", near=nearest(name, accepted), accepted=accepted)
+        )
+    measure: Callable[..., Values] = import_module(f"rlmem.bench.{name}").values
+    return lambda path, repetition, rows, **options: measure(path, rows, **options)
 
 
-def returns(path: Path, repetition: int, rows: Sequence[str], **options: Any) -> Values:
-    """Memoroids' figure 5, left: discounted returns by scan and by loop."""
-    from rlmem.bench.returns import ReturnsBench, sums_by_method
-
-    return sums_by_method(ReturnsBench.run(path.with_suffix(".json"), path.with_suffix(".png"), **options))
-
-
-def impulse(path: Path, repetition: int, rows: Sequence[str], **options: Any) -> Values:
-    """LP-RNN's figure 2 and appendix A: what an impulse leaves in chained and in parallel pools."""
+def _analysed(what: str, path: Path, repetition: int, rows: Sequence[str], **options: Any) -> Values:
     from rlmem.analysis import analyze
 
-    found: dict[str, dict[str, float]] = {}
-    for name, value in analyze("impulse", None, seed=repetition, out=path.parent, **options).metrics.items():
+    values: dict[str, dict[str, float]] = {}
+    for name, value in analyze(what, None, seed=repetition, out=path.parent, **options).metrics.items():
         row, _, column = name.partition("/")
-        found.setdefault(row, {})[column] = value
-    return found
-
-
-MEASUREMENTS: dict[str, Callable[..., Values]] = {"figure3": figure3, "returns": returns, "impulse": impulse}
+        values.setdefault(row, {})[column] = value
+    return values
 
 
 class Measured(Runner):
     """All cells of a repetition are one measurement; seeds number the repetitions."""
 
     def check(self, cells: Sequence[Cell], files: bool = True) -> None:
-        if (name := self.planned.run) not in MEASUREMENTS:
-            accepted = ["train", "population", *MEASUREMENTS]
-            near = nearest(name, accepted)
-            raise UserError(sentence(f"run: {name}", "no such measurement", near=near, accepted=accepted))
+        measurement(self.planned.run)
 
     def run(self, cells: Sequence[Cell], options: Options) -> int:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -70,7 +71,7 @@ class Measured(Runner):
         about: dict[str, Any] = {"commit": commit, "machine": machine_class(), "overrides": self.asked}
         for seed in cells[0].seeds if cells else ():
             rows = list(dict.fromkeys(c.row for c in cells if (c.row, c.column, seed) not in self.records))
-            values = MEASUREMENTS[name](self.folder / f"{name}-{seed}", seed, rows, **self.options) if rows else {}
+            values = measurement(name)(self.folder / f"{name}-{seed}", seed, rows, **self.options) if rows else {}
             for row, numbers in values.items():
                 for column, value in numbers.items():
                     if column in self.planned.experiment.columns:

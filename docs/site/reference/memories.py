@@ -10,8 +10,8 @@ from torch.utils._pytree import tree_leaves
 from reference.docstrings import docstring
 from reference.keys import key_table, node
 from reference.markdown import ROOT, Page, code, commands, defined, file_of, prose, rows_of, sections, table
-from rlmem.bench.figure3 import mib
 from rlmem.bench.skeleton import quotient
+from rlmem.bench.timing import MIB
 from rlmem.config.catalog import catalog
 from rlmem.config.targets import annotation, build, locate, parameters
 from rlmem.conformance import facts
@@ -100,7 +100,7 @@ def measured(name: str) -> str:
             f"{cell['episodes']:,} x {cell['length']:,}",
             code(cell["scheme"]),
             number(quotient(cell["seconds"], cell["peer_seconds"]), 2),
-            number(mib(cell), 0),
+            number(quotient(cell["peak_bytes"], MIB), 0),
         )
         for cell in model["cells"]
     ]

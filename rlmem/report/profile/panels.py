@@ -1,26 +1,13 @@
-"""The panels of a profile: each is a task and two of its dials, three values of each."""
+"""The panels of a profile, from panels.yaml: each is a task and two of its dials, three values of each."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+
+from rlmem.config import plainyaml
 
 KEYS = ("env", "env.items", "env.delay", "env.rewrites", "env.evaluation")
 """What tells a cell of a profile from the others, as keys of a run."""
-
-BASE = {
-    "algo": "classify",
-    "algo.reset": "true",
-    "algo.truncation": "128",
-    "algo.batch_size": "16",
-    "algo.lr": "0.003",
-    "algo.max_grad_norm": "1",
-    "algo.record_every": "100000",
-    "total_steps": "1000000",
-    "evaluation.every": "${total_steps}",  # once, at the end
-    "evaluation.episodes": "256",
-    "checkpoint.every": "null",
-    "seed": "0",
-}
-"""What all cells have in common, unless the command says otherwise."""
 
 WIDTH = 64
 """The width of every memory, unless the command says otherwise."""
@@ -36,7 +23,7 @@ class Dial:
     """
 
     key: str
-    values: tuple[int, ...]
+    values: Sequence[int]
     label: str
 
 
@@ -68,59 +55,11 @@ class Panel:
                 yield across, up, (self.env, *(str(dials[key.removeprefix("env.")]) for key in KEYS[1:4]), evaluated)
 
 
-PANELS = (
-    Panel(
-        "hold",
-        "copy",
-        Dial("delay", (4, 16, 64), "slots held"),
-        Dial("items", (1, 4, 16), "symbols"),
-        "A list of symbols is held, then named: how much, and how long.",
-    ),
-    Panel(
-        "beyond",
-        "copy",
-        Dial("evaluated", (16, 64, 256), "slots held in evaluation"),
-        Dial("delay", (2, 4, 8), "slots held in training"),
-        "One symbol, replaced three times, is held far longer than it ever was in training.",
-        {"items": 1, "rewrites": 3},
-    ),
-    Panel(
-        "rewrite",
-        "copy",
-        Dial("rewrites", (1, 7, 31), "times replaced"),
-        Dial("delay", (1, 8, 32), "slots held"),
-        "Two symbols are held, asked for and replaced, again and again.",
-        {"items": 2},
-    ),
-    Panel(
-        "associate",
-        "associative_recall",
-        Dial("rewrites", (0, 4, 16), "values replaced"),
-        Dial("items", (2, 4, 8), "keys"),
-        "Values are held under their keys, and some of them are replaced without the others.",
-    ),
-    Panel(
-        "n-back",
-        "n_back",
-        Dial("delay", (0, 3, 15), "distractors per letter"),
-        Dial("items", (1, 2, 4), "letters back"),
-        "A window of letters moves on with every letter, through distractors.",
-        {"rewrites": 15},
-    ),
-    Panel(
-        "count",
-        "counting",
-        Dial("delay", (4, 16, 64), "empty slots"),
-        Dial("items", (1, 2, 4), "kinds"),
-        "Tokens of several kinds are counted, and the counts begin again at zero seven times.",
-        {"rewrites": 7},
-    ),
-    Panel(
-        "combine",
-        "memory_demand",
-        Dial("delay", (1, 4, 16), "slots back"),
-        Dial("items", (1, 2, 3), "letters added"),
-        "The answer is the sum of chosen letters of the past: which, and how far back.",
-        {"rewrites": 31},
-    ),
+DATA = plainyaml.read(Path(__file__).with_name("panels.yaml"))
+BASE: dict[str, str] = DATA["base"]
+"""What all cells have in common, unless the command says otherwise."""
+PANELS = tuple(
+    Panel(name, panel["env"], Dial(*panel["across"]), Dial(*panel["up"]), panel["says"], panel.get("fixed", {}))
+    for name, panel in DATA["panels"].items()
 )
+"""The panels in the order in which they are drawn."""

@@ -120,12 +120,10 @@ def profiles(folder: Path) -> tuple[list[Profile], list[Panel]]:
 def _varying(jobs: Sequence[Mapping[str, str]]) -> list[str]:
     """The keys that tell one memory from another."""
     keys = dict.fromkeys(key for values in jobs for key in values if key not in (*KEYS, "seed", "memory"))
-    of_option = [key for key in keys if len({values.get(key) for values in jobs}) > 1]
-    alike: dict[str | None, dict[str, set[str | None]]] = defaultdict(lambda: defaultdict(set))
+    memories: dict[str | None, list[Mapping[str, str]]] = defaultdict(list)
     for values in jobs:
-        for key in of_option:
-            alike[values.get("memory")][key].add(values.get(key))
-    return [key for key in of_option if any(len(of_one[key]) > 1 for of_one in alike.values())]
+        memories[values.get("memory")].append(values)
+    return [key for key in keys if any(len({values.get(key) for values in of}) > 1 for of in memories.values())]
 
 
 def _label(values: Mapping[str, str], varying: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,14 +67,15 @@ def table(title: str, keys: Sequence[str], scans: dict[str, str], cases: list[An
     return Table(title, keys, methods | dict.fromkeys((f"{loop} / scan" for loop in scans), ""), rows)
 
 
-def sums_by_method(result: Numbers) -> dict[str, dict[str, float]]:
+def values(path: Path, rows: Sequence[str], **options: Any) -> dict[str, dict[str, float]]:
     """Method -> `episodes x longest` -> milliseconds, for the returns."""
-    found: dict[str, dict[str, float]] = {}
+    result = ReturnsBench.run(path.with_suffix(".json"), path.with_suffix(".png"), **options)
+    milliseconds: dict[str, dict[str, float]] = {}
     for case in result["returns"]:
         for method, seconds in case["seconds"].items():
             if seconds is not None:
-                found.setdefault(method, {})[f"{case['episodes']} x {case['longest']}"] = 1e3 * seconds
-    return found
+                milliseconds.setdefault(method, {})[f"{case['episodes']} x {case['longest']}"] = 1e3 * seconds
+    return milliseconds
 
 
 def return_methods(episodes: int, longest: int, device: torch.device = CPU) -> tuple[int, dict[str, Run]]:

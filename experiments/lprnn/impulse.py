@@ -1,4 +1,4 @@
-"""How the pools of a low-pass RNN answer an impulse, and how they keep a string."""
+"""Impulse responses of the pools of a low-pass RNN (LP-RNN), and how long they keep a string."""
 
 from collections.abc import Sequence
 from math import ceil
@@ -41,6 +41,8 @@ def measure(
     a run's LP-RNN, or else as given, 12 and 2 by default; pool n follows its source at the rate base^-n. Weights do not
     matter: pools have none, and I' only scales what enters the first pool.
 
+    pools: pools without a run
+    base: base of their rates without a run
     string: also draw how six such pools, with projections between them, keep this string (appendix A)
     other: another string, drawn beside the first with their difference; metrics `other/alike_...` say for how long the
         pools cannot tell them apart
@@ -49,14 +51,14 @@ def measure(
     about: dict[str, Any] = {}
     if run is not None:
         if pools is not None or base is not None:
-            raise UserError("analyze impulse: pools and base are those of the run; leave out the run or these")
-        memory = next(iter(run.memories(LPRNN, "lprnn or lprnn_parallel", "impulse").values()))
+            raise UserError("pools and base are those of the run; leave out the run or these")
+        memory = next(iter(run.memories(LPRNN, "lprnn or lprnn_parallel").values()))
         pools, base, seed, about["filters"] = len(memory.alpha), memory.base, run.seed, memory.filters
     pools, base = 12 if pools is None else pools, 2.0 if base is None else base
     if not base > 1 or not 1 <= pools <= MOST:
-        raise UserError(f"analyze impulse: expected 1 to {MOST} pools and a base above 1, got {pools} and {base}")
+        raise UserError(f"expected 1 to {MOST} pools and a base above 1, got {pools} and {base}")
     if other is not None and string is None:
-        raise UserError("analyze impulse: other is shown against a string; e.g. --string machinelearning")
+        raise UserError("other is shown against a string; e.g. --string machinelearning")
     slots = followed(pools, base)
     curves = {name: response(pools, base, name, slots) for name in ("chain", "parallel")}
     lags = np.unique(np.geomspace(1, slots, 400).astype(np.int64)) - 1  # evenly spread on a logarithmic axis
@@ -90,7 +92,7 @@ def followed(pools: int, base: float) -> int:
         needed = (rate - 1).sum() + 12 * np.sqrt((rate * (rate - 1)).sum())
     if not needed < LONGEST:
         what = f"{pools} pools with base={base:g} remember for more than {LONGEST:,} slots"
-        raise UserError(f"analyze impulse: {what}; e.g. --pools 12 --base 2")
+        raise UserError(f"{what}; e.g. --pools 12 --base 2")
     return ceil(needed) + 10
 
 
@@ -133,7 +135,7 @@ def stored(text: str, letters: int, base: float, Q: Tensor) -> Array:
     appendix A). Raises UserError for anything but lower-case letters.
     """
     if not text or not set(text) <= set(ascii_lowercase):
-        raise UserError(f"analyze impulse: string={text}: expected the letters a to z; e.g. machinelearning")
+        raise UserError(f"string={text}: expected the letters a to z; e.g. machinelearning")
     rates = [base**-n for n in range(1, len(Q) + 2)]
     rest = ceil(1.5 * sum(1 / rate - 1 for rate in rates))
     source = torch.zeros(1, letters + rest, len(ascii_lowercase), dtype=torch.float64)

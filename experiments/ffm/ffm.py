@@ -1,4 +1,4 @@
-"""How long the traces of Fast and Forgetful Memory last, and how slowly its contexts turn."""
+"""Decay times of the traces of Fast and Forgetful Memory (FFM), and periods of its contexts."""
 
 from dataclasses import replace
 from math import log
@@ -25,10 +25,12 @@ def measure(run: LoadedRun, *, beta: float = 0.1) -> Result:
 
     They are measured at every checkpoint that is kept, and at initialisation, shown at step 0: a memory as the
     configuration builds it, before `init_from` replaced its weights. The metrics are those of the chosen checkpoint.
+
+    beta: remaining fraction of a trace
     """
     if not 0 < beta < 1:
         what = "is no fraction that is left; expected one above 0 and below 1"
-        raise UserError(f"analyze ffm: beta={beta} {what}; e.g. 0.1")
+        raise UserError(f"beta={beta} {what}; e.g. 0.1")
     as_made = assemble(run.config, num_envs=1)
     as_made.env.close()
     at, last = {0: times(replace(run, parts=as_made), beta)}, run.step
@@ -57,7 +59,7 @@ def measure(run: LoadedRun, *, beta: float = 0.1) -> Result:
 def times(run: LoadedRun, beta: float) -> dict[str, Times]:
     """The times of each memory, from the clipped parameters that its recurrence uses, as positive numbers."""
     found: dict[str, Times] = {}
-    for name, memory in run.memories(FFM, "ffm", "ffm").items():
+    for name, memory in run.memories(FFM, "ffm").items():
         decay, turn = (part.detach().double().flatten().numpy() for part in memory.log_gamma())
         with np.errstate(divide="ignore"):
             found[name] = {"t_alpha": log(beta) / decay, "t_omega": 2 * np.pi / np.abs(turn)}

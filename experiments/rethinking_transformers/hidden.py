@@ -1,4 +1,4 @@
-"""Whether the outputs of a memory cluster by the true state of the environment."""
+"""Clusters of a memory's outputs by the true state of the environment."""
 
 from functools import partial
 from typing import Any
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rlmem.agents.base import Agent
 from rlmem.analysis.loaded import Keeper, LoadedRun
-from rlmem.analysis.output import Result, beside_null, with_null
+from rlmem.analysis.output import Result, beside_null
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 from rlmem.stats.figures import COLOURS, INK, figure
@@ -28,20 +28,20 @@ def measure(run: LoadedRun, *, episodes: int = 100, points: int = 2000, perplexi
     with them as a class T. States that occur only once are left out. The null is the silhouette of the same memory
     before it learnt, at the same slots. t-SNE (van der Maaten and Hinton 2008) is initialised with principal
     components.
+
+    points: outputs that are drawn, at most
+    perplexity: perplexity of t-SNE
     """
     from sklearn.manifold import TSNE
 
     name, states = run.config.choices["env"], getattr(run.parts.env.unwrapped, "label_names", ())
     if not states:
         what = "does not tell its true state (an environment does by `labels()` and `label_names`)"
-        raise UserError(sentence(f"analyze hidden: env={name}", what, example="a run with env=parity"))
+        raise UserError(sentence(f"env={name}", what, example="a run with env=parity"))
     if not 0 < perplexity < np.inf:
-        raise UserError(f"analyze hidden: perplexity={perplexity} is no number of neighbours; e.g. --perplexity 30")
+        raise UserError(f"perplexity={perplexity} is no number of neighbours; e.g. --perplexity 30")
     played, labels = collect(run, episodes)
-    found = with_null(
-        "hidden",
-        run.agent,
-        run.untrained,
+    found = run.with_null(
         lambda agent: sample(outputs(agent, played), np.array(states)[labels], points, run.seed),
     )
     features, names = found["trained"]
@@ -81,7 +81,7 @@ def outputs(agent: Agent, batch: Batch) -> NDArray[np.float32]:
     y, _ = trunk.memory(trunk.encoder(*batch.inputs), trunk.initial_state(batch.shape[0]), batch.start)
     found = y.numpy()[batch.mask.numpy()]
     if not np.isfinite(found).all():
-        raise UserError("analyze hidden: the memory's outputs are not finite; e.g. --step best")
+        raise UserError("the memory's outputs are not finite; e.g. --step best")
     return found
 
 
@@ -92,7 +92,7 @@ def sample(features: Any, names: Any, points: int, seed: int) -> tuple[Any, Any]
     found, count = np.unique(names, return_counts=True)
     often = np.isin(names, found[count > 1])
     if len(set(names[often]) - {TERMINAL}) < 2:
-        raise UserError("analyze hidden: fewer than two true states were seen; e.g. --episodes 100")
+        raise UserError("fewer than two true states were seen; e.g. --episodes 100")
     return features[often], names[often]
 
 

@@ -1,4 +1,4 @@
-"""Whether values depend on lambda, which they do only where what an agent remembers is not Markov."""
+"""Dependence of values on lambda, which they show only where what an agent remembers is not Markov."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -75,8 +75,8 @@ def measure(run: LoadedRun, *, episodes: int = 200, twin: Path | None = None) ->
     """
     if episodes < GROUPS:
         what = f"{episodes} episodes; expected at least {GROUPS}, from whose groups the error is estimated"
-        raise UserError(f"analyze markov: {what}")
-    runs = {"run": run} if twin is None else {"run": run, "twin": run.twin(twin, "markov")}
+        raise UserError(f"{what}")
+    runs = {"run": run} if twin is None else {"run": run, "twin": run.twin(twin)}
     found = {name: discrepancy(each, episodes) for name, each in runs.items()}
     metrics = dict[str, float]()
     for name, one in found.items():
@@ -102,7 +102,7 @@ def discrepancy(run: LoadedRun, episodes: int) -> Discrepancy:
         features = run.agent.trunks.read_critic(played.batch).double().numpy()
     found = of_episodes(features, played, cast(Any, run.parts.algo).gamma)
     if found is None:
-        raise UserError(f"analyze markov: {run.path}: all returns are equal, so that values tell nothing apart")
+        raise UserError(f"{run.path}: all returns are equal, so that values tell nothing apart")
     return found
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
@@ -220,8 +221,10 @@ def mib(row: Numbers) -> float | None:
     return quotient(row["peak_bytes"], MIB)
 
 
-def by_model(result: Numbers) -> dict[str, dict[str, float]]:
+def values(path: Path, rows: Sequence[str], **options: Any) -> dict[str, dict[str, float]]:
     """Option of conf/memory or peer -> panel -> number, for the models that could be measured."""
+    models = [row for row in rows if row not in PEERS]
+    result = Figure3Bench.run(path.with_suffix(".json"), path.with_suffix(".png"), models=models, **options)
     numbers = {}
     for label, row in result["models"].items():
         if row.get("train_seconds") and row["step_seconds"]:

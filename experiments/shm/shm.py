@@ -1,4 +1,4 @@
-"""How the calibration of Stable Hadamard Memory acts along episodes."""
+"""Calibrations of Stable Hadamard Memory (SHM) along episodes, and what their product leaves."""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlmem.agents.base import Agent
 from rlmem.analysis.loaded import Episodes, LoadedRun
-from rlmem.analysis.output import Result, beside_null, with_null
+from rlmem.analysis.output import Result, beside_null
 from rlmem.memory.shm import SHM
 from rlmem.seeding import Streams
 from rlmem.stats.figures import COLOURS, as_image, figure, whole_numbers
@@ -27,13 +27,13 @@ def measure(run: LoadedRun, *, episodes: int = 20) -> Result:
     have a memory each, the critic's is measured. The null is what the same memory left before it learnt, along the same
     episodes.
     """
-    name, memory = next(iter(run.memories(SHM, "shm", "shm").items()))
+    name, memory = next(iter(run.memories(SHM, "shm").items()))
     played = run.play(episodes)
 
     def along(agent: Agent) -> Along:
-        return follow(agent, run.memories(SHM, "shm", "shm", agent)[name], played, run.seed)
+        return follow(agent, run.memories(SHM, "shm", agent)[name], played, run.seed)
 
-    found = with_null("shm", run.agent, run.untrained, along)
+    found = run.with_null(along)
     scores = {which: of.metrics() for which, of in found.items()}
     stats, C, M, shown = found["trained"]
     rows = [
