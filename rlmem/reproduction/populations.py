@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rlmem.config.messages import nearest, sentence, shell
 from rlmem.errors import Fault, UserError
-from rlmem.population.spec import PopulationSpec, holds_population, populate, read
+from rlmem.population.spec import PopulationSpec, holds_population, populate, read, start
 from rlmem.record import rundir
 from rlmem.record.checkpoint import step_of
 from rlmem.record.facts import RunRecord
@@ -50,15 +50,15 @@ class Populations(Runner):
         self.ask_for("folder", ((cell, seed, cell.label(seed)) for cell in planned for seed in cell.seeds))
 
     def run(self, planned: Sequence[Cell], options: Options) -> int:
-        from rlmem.population import rounds
+        from rlmem.population.rounds import train
 
         code = 0
         for cell, seed in [(c, s) for c in planned for s in c.seeds]:
             place = self.runs / cell.label(seed)
             try:
-                rounds.start(self.specification(cell, seed), place)
+                start(self.specification(cell, seed), place)
                 if not has_ended(place):
-                    rounds.train(place)
+                    train(place)
             except Fault as error:
                 print(f"{place.name}: {error}")
                 code = 1
