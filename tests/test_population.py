@@ -26,8 +26,8 @@ from rlmem.errors import Fault, UserError
 from rlmem.population import rounds
 from rlmem.population.history import History
 from rlmem.population.member import Member
-from rlmem.population.rule import compare, partners, welch
-from rlmem.population.spec import PopulationSpec, populate, read
+from rlmem.population.rounds import compare, partners, welch
+from rlmem.population.spec import PopulationSpec, change, populate, read, start
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints, step_of
 from rlmem.record.recorder import read_jsonl
@@ -49,7 +49,7 @@ COMMAND += ["--vary", *SPEC.vary]
 
 
 def train(spec: PopulationSpec = SPEC, folder: str | Path = "p") -> Path:
-    rounds.start(spec, Path(folder))
+    start(spec, Path(folder))
     rounds.train(Path(folder))
     return Path(folder)
 
@@ -224,7 +224,7 @@ def test_rounds_are_what_the_record_says(whole):
 @pytest.mark.parametrize("overrides", [PPO, DQN], ids=["ppo", "dqn"])
 def test_nothing_but_the_weights_is_copied(in_tmp, overrides):
     spec = PopulationSpec(overrides, ("algo.lr=1e-3,1e-2",), agents=2, ready=100)
-    rounds.start(spec, Path("p"))
+    start(spec, Path("p"))
     one, other = Member(Path("p"), 0), Member(Path("p"), 1)
     one.train(100)
     other.train(100)
@@ -423,7 +423,7 @@ def test_a_population_may_train_longer(whole, in_tmp):
     assert [read_jsonl(run_dir / "metrics.jsonl")[-1]["step"] for run_dir in agents(folder)] == [1200] * 3
     for override, what in [("algo.lr=1", "would change the experiment"), ("total_steps=100", "has taken 1200")]:
         with pytest.raises(UserError, match=what):
-            rounds.change(folder, [override])
+            change(folder, [override])
     assert read(folder).spec == SPEC
 
 

@@ -596,7 +596,7 @@ def test_numbers_of_a_population_are_those_that_one_has(folder, capsys, key, val
     path = folder("population") / "population.yaml"
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {key: value}))
     assert main(["population", "status", "population"]) == 2
-    assert "is damaged (not what was written)" in capsys.readouterr().err
+    assert f"{path}: is damaged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("value", ["x", None, [1]], ids=str)

@@ -56,7 +56,8 @@ def run(args: Arguments) -> None:
         return print_table(folder)
     if args.gpus and not args.ray:
         raise UserError(f"--gpus {args.gpus}: is what an agent reserves on Ray; e.g. --ray --gpus {args.gpus}")
-    from rlmem.population import rounds
+    from rlmem.population import spec as specification
+    from rlmem.population.rounds import train
 
     if places:
         folder = Path(places[0])
@@ -64,13 +65,11 @@ def run(args: Arguments) -> None:
             raise mistake(" ".join(places), "expected key=value, or the directory of a population", example=EXAMPLE)
         refuse_changes(folder, "agents", args, (*NUMBERS, "vary", "dir", "dry_run"))
         if overrides:
-            rounds.change(folder, overrides, args.trust)
+            specification.change(folder, overrides, args.trust)
     else:
-        from rlmem.population.spec import PopulationSpec, default_folder
-
         given: dict[str, Any] = {key: value for key in NUMBERS if (value := getattr(args, key)) is not None}
-        spec = PopulationSpec(tuple(overrides), tuple(args.vary), **given)
+        spec = specification.PopulationSpec(tuple(overrides), tuple(args.vary), **given)
         if args.dry_run:
-            return show(rounds.dry_run(spec))
-        rounds.start(spec, folder := args.dir or default_folder(spec))
-    rounds.train(folder, args.ray, args.gpus, args.trust)
+            return show(specification.dry_run(spec))
+        specification.start(spec, folder := args.dir or specification.default_folder(spec))
+    train(folder, args.ray, args.gpus, args.trust)

@@ -14,7 +14,7 @@ from rlmem.evidence.experiment import Cell
 from rlmem.evidence.metrics import BESIDE, curve_key, made_of
 from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.runner import Collected, Runner
-from rlmem.population.spec import PopulationSpec, holds_population, populate, read
+from rlmem.population.spec import PopulationSpec, holds_population, populate, read, start
 from rlmem.record import rundir
 from rlmem.record.checkpoint import step_of
 from rlmem.record.facts import RunRecord
@@ -50,15 +50,15 @@ class Populations(Runner):
         self.ask_for("folder", ((cell, seed, cell.label(seed)) for cell in cells for seed in cell.seeds))
 
     def run(self, cells: Sequence[Cell], options: Options) -> int:
-        from rlmem.population import rounds
+        from rlmem.population.rounds import train
 
         code = 0
         for cell, seed in [(c, s) for c in cells for s in c.seeds]:
             place = self.runs / cell.label(seed)
             try:
-                rounds.start(self.specification(cell, seed), place)
+                start(self.specification(cell, seed), place)
                 if not has_ended(place):
-                    rounds.train(place)
+                    train(place)
             except Fault as error:
                 print(f"{place.name}: {error}")
                 code = 1

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from rlmem.acting.cluster import attached, missing
 from rlmem.errors import Fault, UserError
-from rlmem.population.member import Ask, Member, T
+from rlmem.population.member import Ask, Member
 from rlmem.population.spec import name
 from rlmem.system.modules import find_modules_in
 
@@ -31,7 +31,7 @@ class Remote:
             os.chdir(directory)
         find_modules_in(directory)
 
-    def ask(self, method: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+    def ask(self, method: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         self.member = self.member or Member(*self.where)
         return method(self.member, *arguments)
 
@@ -56,7 +56,7 @@ def on_ray(folder: Path, agents: int, gpus: float) -> Iterator[Ask]:
         make = ray.remote(max_restarts=RESTARTS, max_task_retries=RESTARTS, num_cpus=1, num_gpus=gpus)(Remote).remote
         actors = [make(folder.absolute(), agent, os.getcwd()) for agent in range(agents)]
 
-        def ask(method: Callable[..., T], arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, T]:
+        def ask(method: Callable[..., Any], arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
             asked = {agent: actors[agent].ask.remote(method, given) for agent, given in arguments.items()}
             results = {}
             for agent, answer in asked.items():

@@ -3,12 +3,12 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from rlmem.errors import Fault, UserError, printable, reading
+from rlmem.errors import Fault, printable, reading
 from rlmem.population.spec import name, read
 from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
@@ -16,24 +16,13 @@ from rlmem.sweep.status import empty_table, steps_and_return
 from rlmem.system.received import inside, json_rows
 from rlmem.system.strictjson import dumps
 
+RoundRow = dict[str, Any]
+"""One agent at the end of a round: `round` (from 1), `agent`, its `episodes` and environment steps (`step`) so far, the
+agent `other` and its `other_episodes`, the mean returns `mean` and `other_mean` that were compared, the p-value `p` of
+their difference, and `copied`: whether the agent took over the other's weights."""
 
-class RoundRow(TypedDict):
-    """One agent at the end of a round (from 1): its episodes and environment steps so far, and the agent `other`.
-
-    `mean` and `other_mean` are the mean returns that were compared, `p` is the p-value of their difference, and
-    `copied` says whether the agent took over the other's weights.
-    """
-
-    round: int
-    agent: int
-    episodes: int
-    step: int
-    mean: float | None
-    other: int
-    other_episodes: int
-    other_mean: float | None
-    p: float | None
-    copied: bool
+INTEGERS = ("round", "agent", "step", "other", "copied")
+"""Keys of a row of which the values are integers."""
 
 
 class History:
@@ -41,10 +30,10 @@ class History:
 
     def __init__(self, folder: Path, agents: int):
         self.path = folder / "population.jsonl"
-        rows = cast(list[RoundRow], rows_of(self.path))
-        keys = ("round", "agent", "step", "other", "copied")
-        if not all(isinstance(row.get(key), int) for row in rows for key in keys):
-            raise UserError(f"{self.path}: is damaged (rows lack their keys); restore it")
+        with reading(self.path):
+            rows = read_jsonl(self.path) if self.path.exists() else []
+            if not all(isinstance(row[key], int) for row in rows for key in INTEGERS):
+                raise ValueError("not what was written")
         self.rounds = [rows[begin : begin + agents] for begin in range(0, len(rows) - agents + 1, agents)]
 
     @property
@@ -68,22 +57,6 @@ class History:
         self.rounds.append(list(rows))
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file, none if it is not there. Raises UserError if it is damaged."""
-    try:
-        return read_jsonl(path) if path.exists() else []
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: is damaged ({error}); restore it") from error
-
-
-def _number_of_rows(path: Path) -> int:
-    """The number of rows of a file, 0 if it is not there. Raises UserError if it is damaged."""
-    try:
-        return sum(1 for _ in json_rows(path)) if path.exists() else 0
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: is damaged ({error}); restore it") from error
-
-
 def print_table(folder: Path) -> None:
     """Print the table of the population in `folder`. Raises UserError if there is none."""
     population = read(folder)
@@ -93,10 +66,12 @@ def print_table(folder: Path) -> None:
         run_dir = inside(folder, name(agent))
         with reading(run_dir / "config.yaml"):
             (steps, score), total = steps_and_return(run_dir), int(rundir.read(run_dir)[0]["total_steps"])
-        episodes, returned = _number_of_rows(run_dir / "episodes.jsonl"), "" if score is None else f"{score:.3f}"
+        with reading(path := run_dir / "episodes.jsonl"):
+            episodes = sum(1 for _ in json_rows(path)) if path.exists() else 0
         copied = [rows[agent] for rows in history.rounds if rows[agent]["copied"]]
         source = f"{name(copied[-1]['other'])} in round {copied[-1]['round']}" if copied else ""
-        line = (run_dir.name, f"{steps:,}/{total:,}", f"{episodes:,}", returned, source, " ".join(own[1:]))
+        score_text = "" if score is None else f"{score:.3f}"
+        line = (run_dir.name, f"{steps:,}/{total:,}", f"{episodes:,}", score_text, source, " ".join(own[1:]))
         table.add_row(*(Text(printable(text)) for text in line))
     running = "running" if rundir.is_locked(folder) else "not running"
     Console().print(table, f"{len(history.rounds)} rounds, {history.copies} copies; {running}", highlight=False)

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -30,8 +30,6 @@ from rlmem.run.stored import checkpoints, fitting, stored_config
 from rlmem.run.summary import summary
 from rlmem.system.failures import as_faults
 from rlmem.system.received import json_rows
-
-T = TypeVar("T")
 
 ROUND = "population.round"
 """Key of the experiment in an agent's checkpoints: the number of rounds that it has completed."""
@@ -176,12 +174,6 @@ class Member:
         """Close the run; no method may be called afterwards."""
         self.stack.close()
 
-    def __enter__(self) -> "Member":
-        return self
-
-    def __exit__(self, *failure: Any) -> None:
-        self.stack.__exit__(*failure)
-
     def _read_episodes(self) -> None:
         """Count the episodes that the record has gained."""
         path = self.run_dir / "episodes.jsonl"
@@ -199,15 +191,16 @@ class Member:
             raise Fault(f"{self.name}: {error}", error.traceback) from error
 
 
-class Ask(Protocol):
-    """Call a method of Member, such as `Member.train`, for several agents; {agent: arguments} -> {agent: result}."""
-
-    def __call__(self, method: Callable[..., T], arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, T]: ...
+Ask = Callable[[Callable[..., Any], Mapping[int, tuple[Any, ...]]], dict[int, Any]]
+"""Calls a method of Member, such as `Member.train`, for several agents; {agent: arguments} -> {agent: result}."""
 
 
 @contextmanager
 def in_this_process(folder: Path, agents: int) -> Iterator[Ask]:
     """Every agent of the population in `folder` in this process, one after the other."""
     with ExitStack() as stack:
-        members = [stack.enter_context(Member(folder, agent)) for agent in range(agents)]
+        members = []
+        for agent in range(agents):
+            members.append(Member(folder, agent))
+            stack.enter_context(members[-1].stack)
         yield lambda method, arguments: {agent: method(members[agent], *given) for agent, given in arguments.items()}

@@ -1,118 +1,23 @@
-"""From a command to a trained population: its directory, its rounds, and where its agents run."""
+"""The rounds of a population: agents train, are compared two by two, and one may copy the weights of the other."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from rlmem.config.compose import Config, load
+import numpy as np
+from scipy.stats import ttest_ind_from_stats
+
 from rlmem.config.messages import shell
-from rlmem.errors import Fault, UserError
+from rlmem.errors import Fault
 from rlmem.population.cluster import SLICE, on_ray
-from rlmem.population.history import History, RoundRow
+from rlmem.population.history import History
 from rlmem.population.member import Ask, Member, Standing, in_this_process
-from rlmem.population.rule import compare, partners
-from rlmem.population.spec import Population, PopulationSpec, holds_population, name, populate, read
+from rlmem.population.spec import Population, name, read
 from rlmem.record import rundir
-from rlmem.record.checkpoint import step_of
 from rlmem.record.progress import Progress
-from rlmem.run.assemble import assemble
-from rlmem.run.stored import AGENT_PREFIX, checkpoints, require_resumable, stored_config
+from rlmem.run.stored import stored_config
+from rlmem.seeding import Streams
 from rlmem.system.signals import stopping_politely
-
-
-def start(spec: PopulationSpec, folder: Path) -> None:
-    """Make the population of `spec`, if it is not in `folder` yet. Raises UserError before anything is written."""
-    if holds_population(folder):
-        _require_same(read(folder).spec, spec, folder)
-        return
-    if left := [run for run in folder.glob(f"{AGENT_PREFIX}*") if (run / "checkpoints").exists()]:
-        raise UserError(f"{folder}: holds runs already, such as {left[0].name}; e.g. --dir {shell(folder)}_2")
-    configs = check(population := populate(spec))
-    rundir.make(folder)
-    with rundir.lock(folder):
-        for agent, config in enumerate(configs):
-            rundir.make(folder / name(agent))
-            rundir.describe(folder / name(agent), config)
-        population.write(folder)  # last: it marks a complete directory
-
-
-def dry_run(spec: PopulationSpec) -> str:
-    """The agents of a population that is not started, composed and checked."""
-    check(population := populate(spec))
-    return "\n".join(f"{name(agent)}: {' '.join(own)}" for agent, own in enumerate(population.own))
-
-
-def check(population: Population) -> list[Config]:
-    """The configuration of every agent. Raises UserError if one is wrong, or could not take over another's weights."""
-    shared = [line for line in population.spec.overrides if not line.startswith("seed=")]
-    configs = [load([*shared, *own]) for own in population.own]
-    _require_fit(configs)
-    shapes = [_shapes(config) for config in configs]
-    for agent, (own, found) in enumerate(zip(population.own, shapes, strict=True)):
-        if found != shapes[0]:
-            what = f"its agent is made otherwise than that of {name(0)}, so weights cannot be copied"
-            raise UserError(f"{name(agent)} ({' '.join(own)}): {what}; e.g. --vary algo.lr=1e-4,1e-3")
-    return configs
-
-
-def _require_fit(configs: Sequence[Config]) -> None:
-    """Raise UserError for settings that a run may have, but not an agent of a population."""
-    problems = []
-    if any(config.settings.checkpoint.keep < 2 for config in configs):
-        what = "a round that is interrupted goes back to the checkpoint before"
-        problems.append(f"checkpoint.keep=1: {what}; expected 2 or more; e.g. checkpoint.keep=2")
-    if any(config.settings.evaluation.stop_at is not None for config in configs):
-        problems.append(
-            "evaluation.stop_at: a population ends when all agents have ended; e.g. evaluation.stop_at=null"
-        )
-    what = "every agent of a population acts and learns in one process; --ray gives each its own"
-    for key, most in (("trainer.devices", 1), ("algo.actors", 0)):
-        group, _, option = key.partition(".")
-        if (number := max(config.values[group].get(option, most) for config in configs)) > most:
-            problems.append(f"{key}={number}: {what}; e.g. {key}={most}")
-    if problems:
-        raise UserError(*problems)
-
-
-def _shapes(config: Config) -> dict[str, Any]:
-    parts = assemble(config)
-    parts.env.close()
-    return {key: tensor.shape for key, tensor in parts.agent.state_dict().items()}
-
-
-def _require_same(stored: PopulationSpec, given: PopulationSpec, folder: Path) -> None:
-    """Raise UserError with every difference of two specifications."""
-    goes_on = f"`rlmem population {shell(folder)}` goes on with it; e.g. --dir {shell(folder)}_2"
-    problems = [
-        f"{field.name}: {folder} has {_as_text(was)}, not {_as_text(now)}; {goes_on}"
-        for field in fields(PopulationSpec)
-        if (was := getattr(stored, field.name)) != (now := getattr(given, field.name))
-    ]
-    if problems:
-        raise UserError(*problems)
-
-
-def _as_text(value: Any) -> str:
-    return " ".join(value) or "nothing" if isinstance(value, tuple) else str(value)
-
-
-def change(folder: Path, overrides: Sequence[str], trust: bool = False) -> None:
-    """Set other values of RESUMABLE keys, with which every agent continues; `trust` as in `train`. Raises UserError."""
-    agents, command = read(folder).spec.agents, f"rlmem population {shell(folder)}"
-    example = f"{command} total_steps=2e6"
-    require_resumable(overrides, example)
-    with rundir.lock(folder):
-        changed = []
-        for run_dir in (folder / name(agent) for agent in range(agents)):
-            config, saved = stored_config(run_dir, overrides, trust, command), checkpoints(run_dir).paths()
-            total, step = config.settings.total_steps, step_of(saved[-1]) if saved else 0
-            if total < step:
-                raise UserError(f"total_steps={total}: {run_dir} has taken {step}; e.g. {example}")
-            changed.append((run_dir, config, step))
-        _require_fit([config for _, config, _ in changed])
-        for run_dir, config, step in changed:
-            rundir.describe(run_dir, config, resumed_at=step)
 
 
 def train(folder: Path, ray: bool = False, gpus: float = 0.0, trust: bool = False) -> None:
@@ -136,6 +41,44 @@ def train(folder: Path, ray: bool = False, gpus: float = 0.0, trust: bool = Fals
                 Rounds(folder, population, history, ask, SLICE if ray else 0.0).run()
         except Fault as error:
             raise Fault(f"{error}; go on with    rlmem population {shell(folder)}", error.traceback) from error
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Mean returns of an agent and another one, the p-value of their difference, and whether the agent copies."""
+
+    mean: float | None
+    other_mean: float | None
+    p: float | None
+    copies: bool
+
+
+def partners(seed: int, number: int, agents: int) -> list[int]:
+    """For each agent another one, uniformly at random, as a function of the seed and the round `number` alone."""
+    rng = np.random.default_rng(Streams(seed).int(f"population/round/{number}"))
+    drawn = rng.integers(0, agents - 1, agents)
+    return [int(other + (other >= agent)) for agent, other in enumerate(drawn)]
+
+
+def compare(own: Sequence[float], other: Sequence[float], level: float) -> Comparison:
+    """Whether an agent with returns `own` copies one with returns `other`.
+
+    It does if the other's mean is larger and p < level, where p is that of Welch's t-test (unequal variances, two
+    sides; Welch 1947, https://doi.org/10.1093/biomet/34.1-2.28). With fewer than two returns on a side there is no p.
+    """
+    mean, other_mean = (float(np.mean(returns)) if len(returns) else None for returns in (own, other))
+    if mean is None or other_mean is None or min(len(own), len(other)) < 2:
+        return Comparison(mean, other_mean, None, copies=False)
+    p = welch(own, other)
+    return Comparison(mean, other_mean, p, copies=other_mean > mean and p < level)
+
+
+def welch(a: Sequence[float], b: Sequence[float]) -> float:
+    """The p-value of `scipy.stats.ttest_ind(a, b, equal_var=False)`; its limit where neither sample varies."""
+    if np.ptp(a) == 0 and np.ptp(b) == 0:
+        return float(a[0] == b[0])
+    (m, s, n), (k, t, l) = ((np.mean(x), np.std(x, ddof=1), len(x)) for x in (a, b))
+    return float(ttest_ind_from_stats(m, s, n, k, t, l, equal_var=False).pvalue)
 
 
 @dataclass
@@ -186,33 +129,21 @@ class Rounds:
         target = spec.target(number)
         chosen = dict(enumerate(partners(self.population.seed, number, spec.agents)))
         returns = self.ask(Member.last_returns, dict.fromkeys(standing, (target,)))
-        found = {agent: compare(returns[agent], returns[chosen[agent]], spec.level) for agent in standing}
-        copying = {agent: chosen[agent] for agent in standing if found[agent].copies and not standing[agent].done}
+        comparisons = {agent: compare(returns[agent], returns[chosen[agent]], spec.level) for agent in standing}
+        copying = {agent: chosen[agent] for agent in standing if comparisons[agent].copies and not standing[agent].done}
         weights = self.ask(Member.weights, dict.fromkeys(set(copying.values()), (target,)))
         endings = {agent: (target, number + 1, weights.get(copying.get(agent, -1))) for agent in standing}
         steps = self.ask(Member.end_round, endings)
-        self.history.append(
-            [
-                RoundRow(
-                    round=number + 1,
-                    agent=agent,
-                    episodes=standing[agent].episodes,
-                    step=steps[agent],
-                    mean=found[agent].mean,
-                    other=chosen[agent],
-                    other_episodes=standing[chosen[agent]].episodes,
-                    other_mean=found[agent].other_mean,
-                    p=found[agent].p,
-                    copied=agent in copying,
-                )
-                for agent in standing
-            ]
-        )
-        copies = [
-            f"agent {agent} copies {other} ({one.mean:.3f} < {one.other_mean:.3f}, p {one.p:.1g})"
-            for agent, other in copying.items()
-            for one in [found[agent]]
-        ]
+        rows, copies = [], []
+        for agent, other in chosen.items():
+            one, other_episodes = comparisons[agent], standing[other].episodes
+            mine = {"round": number + 1, "agent": agent, "episodes": standing[agent].episodes, "step": steps[agent]}
+            theirs = {"other": other, "other_episodes": other_episodes, "other_mean": one.other_mean}
+            row = {**mine, "mean": one.mean, **theirs, "p": one.p, "copied": agent in copying}
+            rows.append(row)
+            if agent in copying:
+                copies.append(f"agent {agent} copies {other} ({one.mean:.3f} < {one.other_mean:.3f}, p {one.p:.1g})")
+        self.history.append(rows)
         progress.say(f"round {number + 1}, {target:,} episodes each: {', '.join(copies) or 'nobody copies'}")
 
     def _conclude(self, standing: Mapping[int, Standing]) -> str:

@@ -1,6 +1,7 @@
-"""The specification of a population and the overrides of its agents, kept in DIR/population.yaml."""
+"""The specification of a population, kept in DIR/population.yaml, and the directories of its agents."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from itertools import chain
 from math import exp, log
@@ -11,12 +12,14 @@ import numpy as np
 import yaml
 
 from rlmem.config import plainyaml
-from rlmem.config.compose import load
+from rlmem.config.compose import Config, load
 from rlmem.config.messages import sentence, shell
 from rlmem.config.targets import locate
-from rlmem.errors import UserError
+from rlmem.errors import UserError, reading
 from rlmem.record import rundir
-from rlmem.run.stored import AGENT_PREFIX, POPULATION_FILE
+from rlmem.record.checkpoint import step_of
+from rlmem.run.assemble import assemble
+from rlmem.run.stored import AGENT_PREFIX, POPULATION_FILE, checkpoints, require_resumable, stored_config
 from rlmem.seeding import Streams
 from rlmem.sweep.axes import Axis, axes
 from rlmem.sweep.spec import SweepSpec
@@ -84,22 +87,20 @@ def read(folder: Path) -> Population:
     if not holds_population(folder):
         what = f"holds no population (no {POPULATION_FILE} in it)"
         raise UserError(f"{folder}: {what}; e.g. {EXAMPLE} --dir {shell(folder)}")
-    try:
+    with reading(folder / POPULATION_FILE):
         content = plainyaml.read(folder / POPULATION_FILE)
         asked: dict[str, Any] = {field.name: content[field.name] for field in fields(PopulationSpec)}
         asked |= {key: tuple(asked[key]) for key in ("overrides", "vary")}
-        found = Population(PopulationSpec(**asked), content["seed"], tuple(map(tuple, content["own"])))
-        *lists, agents, ready, window, every, level = astuple(found.spec)
-        lines = [line for own in (*lists, *found.own) for line in own]
-        whole = all(isinstance(number, int) and number >= 0 for number in (agents, ready, window, every, found.seed))
-        if not (whole and agents == len(found.own) > 0 and isinstance(level, int | float)):
+        population = Population(PopulationSpec(**asked), content["seed"], tuple(map(tuple, content["own"])))
+        *lists, agents, ready, window, every, level = astuple(population.spec)
+        lines = chain(*lists, *population.own)
+        whole = all(
+            isinstance(number, int) and number >= 0 for number in (agents, ready, window, every, content["seed"])
+        )
+        texts = all(isinstance(line, str) for line in lines)
+        if not (whole and texts and agents == len(population.own) > 0 and isinstance(level, int | float)):
             raise ValueError("not what was written")
-        if not all(isinstance(line, str) for line in lines):
-            raise ValueError("not what was written")
-        return found
-    except Exception as error:  # a file that holds anything can break the reader in any way
-        reason = " ".join(str(error).split())[:100]
-        raise UserError(f"{folder / POPULATION_FILE}: is damaged ({reason}); restore it") from error
+        return population
 
 
 def populate(spec: PopulationSpec) -> Population:
@@ -135,3 +136,89 @@ def _lines_of(axis: Axis, seed: int, agent: int) -> tuple[str, ...]:
     top = high + 1 if whole else high
     drawn = exp(log(low) + u * (log(top) - log(low))) if numbers.log else low + u * (top - low)
     return (f"{key}={int(drawn) if whole else drawn!r}",)
+
+
+def start(spec: PopulationSpec, folder: Path) -> None:
+    """Make the population of `spec`, if it is not in `folder` yet. Raises UserError before anything is written."""
+    if holds_population(folder):
+        _require_same(read(folder).spec, spec, folder)
+        return
+    if left := [run for run in folder.glob(f"{AGENT_PREFIX}*") if (run / "checkpoints").exists()]:
+        raise UserError(f"{folder}: holds runs already, such as {left[0].name}; e.g. --dir {shell(folder)}_2")
+    configs = check(population := populate(spec))
+    rundir.make(folder)
+    with rundir.lock(folder):
+        for agent, config in enumerate(configs):
+            rundir.make(folder / name(agent))
+            rundir.describe(folder / name(agent), config)
+        population.write(folder)  # last: it marks a complete directory
+
+
+def dry_run(spec: PopulationSpec) -> str:
+    """The agents of a population that is not started, composed and checked."""
+    check(population := populate(spec))
+    return "\n".join(f"{name(agent)}: {' '.join(own)}" for agent, own in enumerate(population.own))
+
+
+def check(population: Population) -> list[Config]:
+    """The configuration of every agent. Raises UserError if one is wrong, or could not take over another's weights."""
+    shared = [line for line in population.spec.overrides if not line.startswith("seed=")]
+    configs = [load([*shared, *own]) for own in population.own]
+    _require_fit(configs)
+    shapes = []
+    for agent, (own, config) in enumerate(zip(population.own, configs, strict=True)):
+        parts = assemble(config)
+        parts.env.close()
+        shapes.append({key: tensor.shape for key, tensor in parts.agent.state_dict().items()})
+        if shapes[agent] != shapes[0]:
+            what = f"its agent is made otherwise than that of {name(0)}, so weights cannot be copied"
+            raise UserError(f"{name(agent)} ({' '.join(own)}): {what}; e.g. --vary algo.lr=1e-4,1e-3")
+    return configs
+
+
+def _require_fit(configs: Sequence[Config]) -> None:
+    """Raise UserError for settings that a run may have, but not an agent of a population."""
+    problems = []
+    if any(config.settings.checkpoint.keep < 2 for config in configs):
+        what = "a round that is interrupted goes back to the checkpoint before"
+        problems.append(f"checkpoint.keep=1: {what}; expected 2 or more; e.g. checkpoint.keep=2")
+    if any(config.settings.evaluation.stop_at is not None for config in configs):
+        problems.append(
+            "evaluation.stop_at: a population ends when all agents have ended; e.g. evaluation.stop_at=null"
+        )
+    what = "every agent of a population acts and learns in one process; --ray gives each its own"
+    for key, most in (("trainer.devices", 1), ("algo.actors", 0)):
+        group, _, option = key.partition(".")
+        if (number := max(config.values[group].get(option, most) for config in configs)) > most:
+            problems.append(f"{key}={number}: {what}; e.g. {key}={most}")
+    if problems:
+        raise UserError(*problems)
+
+
+def _require_same(stored: PopulationSpec, given: PopulationSpec, folder: Path) -> None:
+    """Raise UserError with every difference of two specifications."""
+    goes_on = f"`rlmem population {shell(folder)}` goes on with it; e.g. --dir {shell(folder)}_2"
+    as_text = lambda value: " ".join(value) or "nothing" if isinstance(value, tuple) else str(value)  # noqa: E731
+    there, asked = vars(stored), vars(given)
+    differ = [key for key in there if there[key] != asked[key]]
+    if differ:
+        lines = (f"{key}: {folder} has {as_text(there[key])}, not {as_text(asked[key])}; {goes_on}" for key in differ)
+        raise UserError(*lines)
+
+
+def change(folder: Path, overrides: Sequence[str], trust: bool = False) -> None:
+    """Set other values of RESUMABLE keys, with which every agent continues; `trust` as in `train`. Raises UserError."""
+    agents, command = read(folder).spec.agents, f"rlmem population {shell(folder)}"
+    example = f"{command} total_steps=2e6"
+    require_resumable(overrides, example)
+    with rundir.lock(folder):
+        changed = []
+        for run_dir in (folder / name(agent) for agent in range(agents)):
+            config, saved = stored_config(run_dir, overrides, trust, command), checkpoints(run_dir).paths()
+            total, step = config.settings.total_steps, step_of(saved[-1]) if saved else 0
+            if total < step:
+                raise UserError(f"total_steps={total}: {run_dir} has taken {step}; e.g. {example}")
+            changed.append((run_dir, config, step))
+        _require_fit([config for _, config, _ in changed])
+        for run_dir, config, step in changed:
+            rundir.describe(run_dir, config, resumed_at=step)
