@@ -22,6 +22,7 @@ from rlmem.loops.base import Loop
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.train import train
+from rlmem.scan import library
 from rlmem.system import forked
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -192,3 +193,9 @@ def run_python(args: Any, **how: Any) -> subprocess.CompletedProcess:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess, "Popen", forked.Popen)
         return subprocess.run(args, **how)
+
+
+def forget_kernels() -> None:
+    """Look for the compiled kernels again at their next use, as a new process does."""
+    library.missing.cache_clear()
+    library.library.cache_clear()
