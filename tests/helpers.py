@@ -22,6 +22,7 @@ from rlmem.loops.base import Loop
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.train import train
+from rlmem.scan import library
 
 ROOT = Path(__file__).resolve().parent.parent
 """The root of the repository."""
@@ -186,3 +187,9 @@ def variants() -> list[tuple[str, dict[str, object]]]:
             if key != "engine":
                 found += [(name, {key: value}) for value in values if value != node[key]]
     return found
+
+
+def forget_kernels() -> None:
+    """Look for the compiled kernels again at their next use, as a new process does."""
+    library.missing.cache_clear()
+    library.library.cache_clear()

@@ -5,15 +5,15 @@ import shutil
 import signal
 import sys
 import tempfile
-from functools import cache
 
 import pytest
 import torch
+from helpers import forget_kernels
 
 from rlmem.errors import UserError
 from rlmem.losses.returns import gae
 from rlmem.memory import FFM, GPT, RGLRU, S6, SHM, FrameStack, GatedDeltaNet
-from rlmem.scan import chosen_engine, hadamard_scan, linear_scan, native
+from rlmem.scan import chosen_engine, hadamard_scan, library, linear_scan, native
 from rlmem.scan.matmul import linear
 from rlmem.scan.native import missing
 
@@ -267,19 +267,16 @@ def fresh(monkeypatch, tmp_path):
     Compiling is copying the kernels that there are.
     """
 
-    def forget():
-        for name, function in asked.items():
-            monkeypatch.setattr(native, name, cache(function.__wrapped__))
-
-    asked = {name: getattr(native, name) for name in ("missing", "_library")}
     for name in ("CXX", "RLMEM_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    kernels = native._library()._name
-    monkeypatch.setattr(native, "_compile", lambda command, path: shutil.copyfile(kernels, path))
-    forget()
-    return forget
+    kernels = library.library("float")._name
+    monkeypatch.setattr(library, "_compile", lambda command, path: shutil.copyfile(kernels, path))
+    forget_kernels()
+    yield forget_kernels
+    monkeypatch.undo()
+    forget_kernels()
 
 
 @NATIVE

@@ -13,6 +13,7 @@ from test_reliability import killed_at, run
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from rlmem.scan import native, products
+from rlmem.scan.library import FLAGS, SOURCES
 from rlmem.scan.matmul import FEW, KERNEL_LEADS, LITTLE, constant_weights, gradient_of_weight, linear, product
 
 KERNEL = pytest.mark.skipif(not KERNEL_LEADS or bool(native.missing()), reason="products are torch's here")
@@ -96,12 +97,12 @@ def test_a_row_does_not_depend_on_the_rows_beside_it():
 def test_nor_on_processors_that_are_not_here(tmp_path, processor):
     """GCC rounds the products of a sum alone for some of them."""
     flags = [f"-m{flag}" for flag in f"arch={processor}".replace(" -m", " ").split()]
-    library, source = tmp_path / "products.so", native.SOURCES / "products.cpp"
-    done = subprocess.run(["c++", *native.FLAGS, *flags, source, "-o", library], capture_output=True)
+    compiled, source = tmp_path / "products.so", SOURCES / "products.cpp"
+    done = subprocess.run(["c++", *FLAGS, "-DREAL=float", *flags, source, "-o", compiled], capture_output=True)
     if done.returncode and processor != "native":
         pytest.skip(f"no compiler for {processor}")
     assert done.returncode == 0, done.stderr
-    kernel = ctypes.CDLL(str(library)).product_float32
+    kernel = ctypes.CDLL(str(compiled)).product
     address, size = ctypes.c_void_p, ctypes.c_int64
     kernel.argtypes = [address, size, size] * 2 + [address] * 3 + [size] * 4 + [address]
     x, W = torch.randn(50, 300), torch.randn(50, 300)

@@ -1,9 +1,8 @@
 """The scan: every engine that runs here equals the definition, in values and gradients."""
 
-from functools import cache
-
 import pytest
 import torch
+from helpers import forget_kernels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from triton_cases import TOLERANCE
@@ -88,8 +87,10 @@ def test_a_real_input_drives_many_complex_states(each):
 @pytest.fixture
 def fresh_native(monkeypatch):
     """Whether and how `native` can run is asked again, as in a new process."""
-    for name in ("missing", "_library"):
-        monkeypatch.setattr(native, name, cache(getattr(native, name).__wrapped__))
+    forget_kernels()
+    yield
+    monkeypatch.undo()
+    forget_kernels()
 
 
 @pytest.mark.parametrize("engine", ["loop", *ENGINES])

@@ -80,7 +80,7 @@ def test_configs_and_experiments_travel_inside_the_package(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     shipped = {name for name in names if not name.startswith("rlmem-")}
     assert {name.split("/")[0] for name in shipped} == {"rlmem", "rlmem_envs"}
-    assert {f"rlmem/scan/kernels/{name}" for name in ("common.h", "scan.cpp", "cells.cpp")} <= set(shipped)
+    assert {f"rlmem/scan/{name}" for name in ("common.h", "linear.cpp", "cells.cpp")} <= set(shipped)
     assert {"rlmem/py.typed", "rlmem_envs/py.typed"} <= shipped
     for folder, kind in (("conf", "yaml"), ("experiments", "yaml"), ("experiments", "csv")):
         ours = {str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob(f"*.{kind}")}

@@ -57,5 +57,5 @@ class _Attention(torch.autograd.Function):
 
 
 def _run(kernel: str, arguments: tuple[Any, ...], sizes: tuple[int, ...]) -> None:
-    """Run a kernel of kernels/attention.cpp."""
+    """Run a kernel of attention.cpp."""
     native.call_in_parallel(kernel, arguments, [sizes])

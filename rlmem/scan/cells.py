@@ -186,7 +186,7 @@ def _of_heads(U: Tensor) -> Tensor:
 
 
 def _call(kernel: str, arguments: tuple[Any, ...], steps: int, H: int) -> None:
-    """Run a kernel of kernels/cells.cpp with its arguments, but for the last, which all share."""
+    """Run a kernel of cells.cpp with its arguments, but for the last, which all share."""
     native.call_in_parallel(kernel, arguments, [(steps, H)])
 
 

@@ -1,41 +1,20 @@
-"""The `native` engine: C++ kernels for scans on the CPU, compiled when first used and called through ctypes.
-
-docs/memory.md ("Scans and engines") has the environment variables that it reads, and docs/design.md its design.
-"""
+"""The `native` engine: C++ kernels for scans on the CPU, called through ctypes."""
 
 import ctypes
-import hashlib
 import os
-import platform
-import shlex
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import chain, pairwise
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
 
-from rlmem.system.command import show
-from rlmem.system.hardware import cache_folders, own_folder, processor_features
+from rlmem.scan.library import library
+from rlmem.scan.library import missing as missing
 
-SOURCES = Path(__file__).with_name("kernels")
-FLAGS = [
-    "-std=gnu++17",
-    "-O3",
-    "-ffp-contract=fast",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fopenmp-simd",
-    "-fPIC",
-    "-shared",
-]
 PARALLEL_FROM = 1 << 16
 """Numbers in a scan below which a second thread costs more than it saves."""
 MOST_SUMS = 8
@@ -45,17 +24,7 @@ _PROCESS = os.getpid()
 PLAIN = (Tensor, nn.Parameter)
 """The types of tensors that kernels read; others have no address, or another meaning."""
 MOST_SHARED = 256
-"""Complex channels that one real input may drive inside the kernel (BLOCK / 2 of kernels/scan.cpp)."""
-
-
-@cache
-def missing() -> str | None:
-    """Why this engine cannot run here; None if it can."""
-    try:
-        _library()
-    except (OSError, AttributeError, RuntimeError, subprocess.SubprocessError) as error:
-        return str(error)
-    return None
+"""Complex channels that one real input may drive inside the kernel (BLOCK / 2 of linear.cpp)."""
 
 
 def forward(a: Tensor, b: Tensor, h0: Tensor, start: Tensor, reverse: bool) -> Tensor:
@@ -133,7 +102,7 @@ def shares(B: int, threads: int) -> Iterator[tuple[int, int]]:
 def call_in_parallel(name: str, arguments: tuple[Any, ...], parts: Sequence[tuple[int, ...]]) -> None:
     """Call a kernel whose parts are shared by torch's threads.
 
-    name: the kernel's name without its suffix, the real type of the first tensor
+    name: of the kernel; its real type is that of the first tensor
     arguments: tensors, passed by address; None, passed as null; integers; floats, passed in that real type
     parts: a tuple of integers for each, the fields of the kernel's structure
     """
@@ -147,7 +116,7 @@ def call_in_parallel(name: str, arguments: tuple[Any, ...], parts: Sequence[tupl
 
 
 class _Work(ctypes.Structure):
-    """`Work` of kernels/team.h."""
+    """`Work` of team.h."""
 
     _fields_ = [
         ("parts", ctypes.c_void_p),
@@ -159,9 +128,9 @@ class _Work(ctypes.Structure):
 
 @cache
 def _gomp_parallel() -> int | None:
-    for library in (None, torch._C.__file__):  # as torch finds it: what was loaded before all comes before its own
+    for path in (None, torch._C.__file__):  # as torch finds it: what was loaded before all comes before its own
         with suppress(OSError, AttributeError, TypeError):
-            return ctypes.cast(ctypes.CDLL(library).GOMP_parallel, ctypes.c_void_p).value
+            return ctypes.cast(ctypes.CDLL(path).GOMP_parallel, ctypes.c_void_p).value
     return None
 
 
@@ -178,8 +147,8 @@ def team() -> int | None:
 @cache
 def kernel_of(name: str, dtype: torch.dtype) -> tuple[Callable[..., None], type]:
     """The kernel for the real type of numbers of type `dtype`, and how floats are passed to it."""
-    suffix = str(dtype.to_real()).removeprefix("torch.")
-    return getattr(_library(), f"{name}_{suffix}"), ctypes.c_float if suffix == "float32" else ctypes.c_double
+    real, passed = ("float", ctypes.c_float) if dtype.to_real() == torch.float32 else ("double", ctypes.c_double)
+    return getattr(library(real), name), passed
 
 
 def addressable(x: Tensor) -> Tensor:
@@ -199,66 +168,3 @@ def takes(*tensors: Tensor) -> bool:
         if type(x) not in PLAIN or x.dtype is not first or not x.is_cpu or is_functorch_wrapped_tensor(x):
             return False
     return missing() is None
-
-
-@cache
-def _library() -> ctypes.CDLL:
-    """The compiled kernels. Raises OSError, RuntimeError or CalledProcessError if there are none."""
-    compiler = shlex.split(os.environ.get("CXX", "")) or [next(filter(shutil.which, ("c++", "g++", "clang++")), "")]
-    if not compiler[0]:
-        raise OSError("needs a C++ compiler, and none is installed (c++, g++ or clang++)")
-    version = subprocess.run([*compiler, "--version"], capture_output=True, check=True, timeout=60).stdout
-    command = [*compiler, *FLAGS, "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"]
-    files = b"".join(file.read_bytes() for file in sorted(SOURCES.glob("*.[ch]*")))
-    key = hashlib.sha256(files + version + " ".join(command).encode() + processor_features().encode()).hexdigest()[:16]
-    why: OSError | None = None
-    for folder in cache_folders():
-        try:
-            path = own_folder(folder) / f"kernels-{key}.so"
-            if not path.exists():
-                _compile(command, path)
-                if why:
-                    _say(f"the compiled kernels are kept in {folder}, since {why}")
-            library = _load(path)
-        except OSError as error:  # not writable, not executable, or half a file: the next folder may do
-            why = why or error
-            continue
-        _keep_memory()
-        return library
-    _say(f"the kernels cannot be kept, so every start is slow or goes without them: {why}")
-    raise OSError(f"found no folder to keep the compiled kernels in ({why}); set RLMEM_CACHE to one")
-
-
-def _say(line: str) -> None:
-    example = "e.g. set RLMEM_CACHE to a folder that can be written"
-    show(f"rlmem: {line}; {example}", error=True)
-
-
-def _compile(command: list[str], path: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=path.parent) as aside:  # several processes may compile at once
-        made = Path(aside) / path.name
-        files = map(str, sorted(SOURCES.glob("*.cpp")))
-        done = subprocess.run([*command, *files, "-o", str(made)], capture_output=True, timeout=300)
-        if done.returncode:
-            message = done.stderr.decode(errors="replace")[:300]
-            raise RuntimeError(f"{command[0]} cannot compile the kernels: {message}")
-        made.replace(path)
-
-
-def _load(path: Path) -> ctypes.CDLL:
-    try:
-        library = ctypes.CDLL(str(path))
-        library.real_forward_float32  # noqa: B018  a symbol that is not exported fails here
-    except (OSError, AttributeError) as error:
-        path.unlink(missing_ok=True)  # the next process compiles it anew
-        raise OSError(str(error)) from error
-    return library
-
-
-def _keep_memory() -> None:
-    wanted = platform.system() == "Linux" and os.environ.get("RLMEM_MALLOC") != "system"
-    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None) if wanted else None:
-        M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_MMAP_MAX = -3, -1, -4
-        if not mallopt(M_MMAP_THRESHOLD, 2**28):  # older glibc allows 32 MiB at most
-            mallopt(M_MMAP_MAX, 0)
-        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)

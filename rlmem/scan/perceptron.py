@@ -21,7 +21,7 @@ ACTIVATIONS: dict[type[nn.Module], int] = {nn.LeakyReLU: 0, nn.ReLU: 1, nn.Tanh:
 SLOPE = 0.01
 """Of the kernel's LeakyReLU, torch's default."""
 ROWS = 256
-"""Rows that go through all layers at once, as in kernels/perceptron.cpp."""
+"""Rows that go through all layers at once, as in perceptron.cpp."""
 
 
 class Layers(NamedTuple):
@@ -245,7 +245,7 @@ def _run(
     between: what each layer has made or will make
     panels: of the weights; None: the kernel packs them
     """
-    numbers, at = list[int](), 0  # eight for each: `Layer` in kernels/perceptron.cpp
+    numbers, at = list[int](), 0  # eight for each: `Layer` in perceptron.cpp
     weights, biases = ([addressable(v) for v in some] for some in (layers.weights, layers.biases))
     for i, (W, b, y, active) in enumerate(zip(weights, biases, between, layers.active, strict=True)):
         m, k = W.shape

@@ -15,7 +15,7 @@ from rlmem.scan import native
 
 
 def product(x: Tensor, W: Tensor, b: Tensor | None = None, panels: Tensor | None = None) -> Tensor:
-    """x W^T + b [n, m] of x [n, k], W [m, k] and b [m], of one type and with any strides: see kernels/gemm.h.
+    """x W^T + b [n, m] of x [n, k], W [m, k] and b [m], of one type and with any strides: see gemm.h.
 
     A row of the result is to the bit what it is of that row of x alone.
 

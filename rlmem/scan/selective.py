@@ -20,7 +20,7 @@ piece stays in the cache."""
 KEPT = 1 << 15
 """Numbers of h of a block of channels that the slots of a piece may hold while the kernel walks them again."""
 BLOCK = 32
-"""Channels that the kernel walks side by side (W of kernels/selective.cpp)."""
+"""Channels that the kernel walks side by side (W of selective.cpp)."""
 
 
 def selective_scan(

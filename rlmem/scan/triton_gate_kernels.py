@@ -1,4 +1,4 @@
-"""The gates around FFM's scan on the `triton` engine, a program for each slot, as in `kernels/scan.cpp`.
+"""The gates around FFM's scan on the `triton` engine, a program for each slot, as in `ffm.cpp`.
 
 Rows of p are the projections value [m] | skip [H] | gate_in [m] | gate_out [H]; dp is laid out likewise.
 """

@@ -1,4 +1,4 @@
-"""The kernels of the `triton` engine: the recurrence and its adjoint, in the order and layout of `kernels/scan.cpp`.
+"""The kernels of the `triton` engine: the recurrence and its adjoint, in the order and layout of `linear.cpp`.
 
 The loads of AHEAD slots are issued before the first of them is used, so that a walk waits for memory once for all of
 them. Numbers do not depend on AHEAD.

@@ -1,4 +1,4 @@
-"""The `triton` engine, for scans on CUDA: the two walks of `kernels/scan.cpp`, with the running state in registers."""
+"""The `triton` engine, for scans on CUDA: the two walks of `linear.cpp`, with the running state in registers."""
 
 import os
 from contextlib import nullcontext

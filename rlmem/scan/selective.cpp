@@ -16,48 +16,42 @@ const int W = 32;
 struct Selective { I T, E, N, every, r0, r1; };
 
 // 1/k! + f (1/(k+1)! + f (...)), unrolled
-template <class R, int k, int last> struct Inverse {
+template <int k, int last> struct Inverse {
   static constexpr double factorial(int n) { return n < 2 ? 1.0 : n * factorial(n - 1); }
-  static inline R of(R f) { return R(1 / factorial(k)) + f * Inverse<R, k + 1, last>::of(f); }
+  static inline R of(R f) { return R(1 / factorial(k)) + f * Inverse<k + 1, last>::of(f); }
 };
-template <class R, int last> struct Inverse<R, last, last> {
-  static inline R of(R) { return R(1 / Inverse<R, 1, 2>::factorial(last)); }
+template <int last> struct Inverse<last, last> {
+  static inline R of(R) { return R(1 / Inverse<1, 2>::factorial(last)); }
 };
 
 // exp(x) - 1 for x <= 0, as `fast_exp`, without the cancellation near zero
-template <class R>
 inline R growth(R x) {
-  typedef typename Bits<R>::type Int;
-  x = std::max(x, -R(Bits<R>::most));  // in this order a NaN stays one
+  x = std::max(x, -MOST);  // in this order a NaN stays one
   const R n = std::nearbyint(x * R(1.44269504088896340736));
   const R f = (x - n * R(0.693145751953125)) - n * R(1.42860682030941723212e-6);
-  const Int power = (Int(n) + Int(Bits<R>::bias)) << Int(Bits<R>::shift);
+  const Bits power = (Bits(n) + Bits(BIAS)) << Bits(SHIFT);
   R scale;
   std::memcpy(&scale, &power, sizeof scale);
-  return scale * (f * Inverse<R, 1, Bits<R>::terms - 1>::of(f)) + (scale - R(1));
+  return scale * (f * Inverse<1, TERMS - 1>::of(f)) + (scale - R(1));
 }
 
 // `width` numbers, with zeros behind them up to W
-template <class R>
 inline void load(R* __restrict to, const R* from, I width) {
   for (I j = 0; j < W; j++) to[j] = j < width ? from[j] : R(0);
 }
 
 // [width, N] as [N, W], with zeros behind each row; and back
-template <class R>
 inline void turn(R* __restrict to, const R* from, I width, I N) {
   for (I n = 0; n < N; n++)
     for (I j = 0; j < W; j++) to[n * W + j] = j < width ? from[j * N + n] : R(0);
 }
 
-template <class R>
 inline void turn_back(R* __restrict to, const R* from, I width, I N) {
   for (I j = 0; j < width; j++)
     for (I n = 0; n < N; n++) to[j * N + n] = from[n * W + j];
 }
 
 // What a block of channels reads: rows of dt, u [T, E] and B, C [T, N], and A and 1 / A as [N, W]
-template <class R>
 struct Channels {
   const R *dt, *u, *B, *C;
   const uint8_t* start;
@@ -76,8 +70,8 @@ struct Channels {
 };
 
 // One slot: h_t from h_{t-1} (which may be the same array), with exp(dt A) - 1 kept if asked
-template <class R, bool hold, bool keep>
-inline void advance(const Channels<R>& c, const R* before, R* after, R* grown, const R* __restrict dt,
+template <bool hold, bool keep>
+inline void advance(const Channels& c, const R* before, R* after, R* grown, const R* __restrict dt,
                     const R* __restrict u, const R* __restrict B) {
   R drive[W];
 #pragma omp simd
@@ -95,8 +89,8 @@ inline void advance(const Channels<R>& c, const R* before, R* after, R* grown, c
   }
 }
 
-template <class R, bool hold>
-void channels_forward(const Channels<R>& c, const R* h0, R* y, R* last, R* saved, I r) {
+template <bool hold>
+void channels_forward(const Channels& c, const R* h0, R* y, R* last, R* saved, I r) {
   const I T = c.s.T, E = c.s.E, N = c.s.N, every = c.s.every, pieces = (T + every - 1) / every;
   std::vector<R> state(N * W);
   R* h = state.data();
@@ -110,7 +104,7 @@ void channels_forward(const Channels<R>& c, const R* h0, R* y, R* last, R* saved
     if (c.start[row]) std::memset(h, 0, N * W * sizeof(R));
     load(dt, c.dt + row * E + c.j0, c.width);
     load(u, c.u + row * E + c.j0, c.width);
-    advance<R, hold, false>(c, h, h, nullptr, dt, u, c.B + row * N);
+    advance<hold, false>(c, h, h, nullptr, dt, u, c.B + row * N);
     const R* __restrict C = c.C + row * N;
     R read[W] = {};
     for (I n = 0; n < N; n++)
@@ -121,11 +115,10 @@ void channels_forward(const Channels<R>& c, const R* h0, R* y, R* last, R* saved
   turn_back(last + (r * E + c.j0) * N, h, c.width, N);
 }
 
-template <class R>
 struct Gradients { R *dt, *u, *B, *C, *A, *h; };
 
-template <class R, bool hold>
-void channels_backward(const Channels<R>& c, const R* saved, const R* gy, const R* glast, const Gradients<R>& d, I r) {
+template <bool hold>
+void channels_backward(const Channels& c, const R* saved, const R* gy, const R* glast, const Gradients& d, I r) {
   const I T = c.s.T, E = c.s.E, N = c.s.N, NW = N * W, every = c.s.every, pieces = (T + every - 1) / every;
   const std::vector<R> zero(NW);
   std::vector<R> states((every + 1) * NW), growths(every * NW), work(2 * NW);  // h before a piece and after its slots
@@ -141,7 +134,7 @@ void channels_backward(const Channels<R>& c, const R* saved, const R* gy, const 
       load(dt, c.dt + row * E + c.j0, c.width);
       load(u, c.u + row * E + c.j0, c.width);
       R* h = states.data() + k * NW;
-      advance<R, hold, true>(c, c.start[row] ? zero.data() : h, h + NW, growths.data() + k * NW, dt, u, c.B + row * N);
+      advance<hold, true>(c, c.start[row] ? zero.data() : h, h + NW, growths.data() + k * NW, dt, u, c.B + row * N);
     }
     for (I k = length - 1; k >= 0; k--) {
       const I row = r * T + t0 + k;
@@ -181,53 +174,47 @@ void channels_backward(const Channels<R>& c, const R* saved, const R* gy, const 
   turn_back(d.A + (r * E + c.j0) * N, dA, c.width, N);
 }
 
-template <class R>
 void selective_forward(const R* dt, const R* u, const R* B, const R* C, const R* A, const R* h0, const uint8_t* start,
                        bool hold, R* y, R* last, R* saved, Selective s) {
-  Channels<R> c{dt, u, B, C, start, s, 0, 0, {}, {}};
+  Channels c{dt, u, B, C, start, s, 0, 0, {}, {}};
   for (I j = 0; j < s.E; j += W) {
     c.turn_to(A, j);
     for (I r = s.r0; r < s.r1; r++)
       if (hold)
-        channels_forward<R, true>(c, h0, y, last, saved, r);
+        channels_forward<true>(c, h0, y, last, saved, r);
       else
-        channels_forward<R, false>(c, h0, y, last, saved, r);
+        channels_forward<false>(c, h0, y, last, saved, r);
   }
 }
 
 // dB and dC begin as zeros; dA [rows, E, N], one for each row
-template <class R>
 void selective_backward(const R* dt, const R* u, const R* B, const R* C, const R* A, const uint8_t* start, bool hold,
                         const R* saved, const R* gy, const R* glast, R* ddt, R* du, R* dB, R* dC, R* dA, R* dh0,
                         Selective s) {
-  Channels<R> c{dt, u, B, C, start, s, 0, 0, {}, {}};
-  const Gradients<R> d{ddt, du, dB, dC, dA, dh0};
+  Channels c{dt, u, B, C, start, s, 0, 0, {}, {}};
+  const Gradients d{ddt, du, dB, dC, dA, dh0};
   for (I j = 0; j < s.E; j += W) {
     c.turn_to(A, j);
     for (I r = s.r0; r < s.r1; r++)
       if (hold)
-        channels_backward<R, true>(c, saved, gy, glast, d, r);
+        channels_backward<true>(c, saved, gy, glast, d, r);
       else
-        channels_backward<R, false>(c, saved, gy, glast, d, r);
+        channels_backward<false>(c, saved, gy, glast, d, r);
   }
 }
 
 }  // namespace
 
-#define KERNELS(R, X)                                                                                                  \
-  void selective_forward_##X(const R* dt, const R* u, const R* B, const R* C, const R* A, const R* h0,                 \
-                             const uint8_t* start, I hold, R* y, R* last, R* saved, Work<Selective> parts) {           \
-    parts([&](const Selective& s) { selective_forward<R>(dt, u, B, C, A, h0, start, hold, y, last, saved, s); });      \
-  }                                                                                                                    \
-  void selective_backward_##X(const R* dt, const R* u, const R* B, const R* C, const R* A, const uint8_t* start,       \
-                              I hold, const R* saved, const R* gy, const R* glast, R* ddt, R* du, R* dB, R* dC, R* dA, \
-                              R* dh0, Work<Selective> parts) {                                                         \
-    parts([&](const Selective& s) {                                                                                    \
-      selective_backward<R>(dt, u, B, C, A, start, hold, saved, gy, glast, ddt, du, dB, dC, dA, dh0, s);               \
-    });                                                                                                                \
-  }
-
 extern "C" {
-KERNELS(float, float32)
-KERNELS(double, float64)
+void selective_forward(const R* dt, const R* u, const R* B, const R* C, const R* A, const R* h0, const uint8_t* start,
+                       I hold, R* y, R* last, R* saved, Work<Selective> parts) {
+  parts([&](const Selective& s) { selective_forward(dt, u, B, C, A, h0, start, hold, y, last, saved, s); });
+}
+void selective_backward(const R* dt, const R* u, const R* B, const R* C, const R* A, const uint8_t* start, I hold,
+                        const R* saved, const R* gy, const R* glast, R* ddt, R* du, R* dB, R* dC, R* dA, R* dh0,
+                        Work<Selective> parts) {
+  parts([&](const Selective& s) {
+    selective_backward(dt, u, B, C, A, start, hold, saved, gy, glast, ddt, du, dB, dC, dA, dh0, s);
+  });
+}
 }

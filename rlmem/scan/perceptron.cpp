@@ -12,7 +12,6 @@ enum Activation : I { LEAKY_RELU, RELU, TANH };
 const I ROWS = DEPTH;  // at once
 
 // y [n, m] = activation(x W^T + b) of x [n, k]
-template <class R>
 struct Layer {
   const R* W;
   const R* panels;  // of W^T forwards, of W backwards; null where it is yet to be packed
@@ -24,24 +23,22 @@ struct Layer {
 };
 
 // Layers whose weights are all in panels
-template <class R>
 struct Packed {
-  std::vector<Layer<R>> layers;
+  std::vector<Layer> layers;
   std::vector<std::unique_ptr<R[]>> own;
 
-  Packed(const Layer<R>* given, I count, bool forwards) : layers(given, given + count) {
-    for (Layer<R>& layer : layers) {
+  Packed(const Layer* given, I count, bool forwards) : layers(given, given + count) {
+    for (Layer& layer : layers) {
       if (layer.panels) continue;
       const I k = layer.k, m = layer.m;
-      own.emplace_back(new R[forwards ? panels_size<R>(k, m) : panels_size<R>(m, k)]);
+      own.emplace_back(new R[forwards ? panels_size(k, m) : panels_size(m, k)]);
       layer.panels = own.back().get();
-      if (forwards) pack<R>({layer.W, 1, k}, k, m, own.back().get());
-      else pack<R>({layer.W, k, 1}, m, k, own.back().get());
+      if (forwards) pack({layer.W, 1, k}, k, m, own.back().get());
+      else pack({layer.W, k, 1}, m, k, own.back().get());
     }
   }
 };
 
-template <class R>
 void activate(R* __restrict y, I n, I kind) {
   if (kind == TANH)
     for (I i = 0; i < n; i++) y[i] = hyperbolic_tangent(y[i]);
@@ -52,7 +49,6 @@ void activate(R* __restrict y, I n, I kind) {
 }
 
 // to = dy * activation', which its value y tells
-template <class R>
 void differentiate(const R* __restrict y, const R* dy, R* to, I n, I kind) {
   if (kind == TANH)
     for (I i = 0; i < n; i++) to[i] = dy[i] * (R(1) - y[i] * y[i]);
@@ -62,13 +58,12 @@ void differentiate(const R* __restrict y, const R* dy, R* to, I n, I kind) {
     for (I i = 0; i < n; i++) to[i] = y[i] > 0 ? dy[i] : dy[i] * R(0.01);
 }
 
-template <class R>
 struct Perceptron {
   const R* x;
-  const Layer<R>* layers;
+  const Layer* layers;
   I count, kind, n, widest;
 
-  Perceptron(const R* x, const Layer<R>* layers, I count, I kind, I n)
+  Perceptron(const R* x, const Layer* layers, I count, I kind, I n)
       : x(x), layers(layers), count(count), kind(kind), n(n), widest(0) {
     for (I l = 0; l < count; l++) widest = std::max({widest, layers[l].k, layers[l].m});
   }
@@ -79,9 +74,9 @@ struct Perceptron {
       const I rows = std::min(ROWS, end - r);
       const R* in = x + r * layers[0].k;
       for (I l = 0; l < count; l++) {
-        const Layer<R>& layer = layers[l];
+        const Layer& layer = layers[l];
         R* out = layer.y ? layer.y + r * layer.m : between.get() + l % 2 * rows * widest;
-        multiply<R>(rows, layer.k, layer.m, {in, layer.k, 1}, layer.panels, layer.b, 0, {out, layer.m, 1});
+        multiply(rows, layer.k, layer.m, {in, layer.k, 1}, layer.panels, layer.b, 0, {out, layer.m, 1});
         if (layer.active) activate(out, rows * layer.m, kind);
         in = out;
       }
@@ -91,14 +86,14 @@ struct Perceptron {
   // The gradients of rows [begin, end): dx [n, k] unless it is null, to which they are added if asked; and those of all
   // weights, summed up in `sums`, unless it is.
   void backward(I begin, I end, const R* dy, R* dx, bool adds, R* sums) const {
-    const Product<R> times(ROWS, widest);
+    const Product times(ROWS, widest);
     const std::unique_ptr<R[]> work(new R[(2 * ROWS + 1) * widest]);
     R *spare = work.get(), *other = spare + ROWS * widest, *column = other + ROWS * widest;
     for (I r = begin; r < end; r += ROWS) {
       const I rows = std::min(ROWS, end - r);
       const R* g = dy + r * layers[count - 1].m;
       for (I l = count - 1; l >= 0; l--) {
-        const Layer<R>& layer = layers[l];
+        const Layer& layer = layers[l];
         const I k = layer.k, m = layer.m;
         if (layer.active) {
           differentiate(layer.y + r * m, g, spare, rows * m, kind);
@@ -116,7 +111,7 @@ struct Perceptron {
         }
         if (l || dx) {
           R* to = l ? other : dx + r * k;
-          multiply<R>(rows, m, k, {g, m, 1}, layer.panels, !l && adds ? to : nullptr, k, {to, k, 1});
+          multiply(rows, m, k, {g, m, 1}, layer.panels, !l && adds ? to : nullptr, k, {to, k, 1});
           g = to;
           std::swap(spare, other);
         }
@@ -127,28 +122,24 @@ struct Perceptron {
 
 }  // namespace
 
-#define KERNELS(R, X)                                                                                                  \
-  void perceptron_forward_##X(const R* x, const Layer<R>* layers, I count, I kind, I n, I threads, Team team) {        \
-    const Packed<R> packed(layers, count, true);                                                                       \
-    const Perceptron<R> all(x, packed.layers.data(), count, kind, n);                                                  \
-    const I rows = std::max<I>(1, std::min(ROWS, (n + threads - 1) / threads));                                        \
-    share((n + rows - 1) / rows, threads, team, [&](I p) { all.forward(p * rows, std::min(n, (p + 1) * rows)); });     \
-  }                                                                                                                    \
-  /* `parts` groups of rows have sums of their own, `size` numbers each, so that these do not depend on threads */     \
-  void perceptron_backward_##X(const R* x, const Layer<R>* layers, I count, I kind, I n, I threads, Team team,         \
-                               const R* dy, R* dx, I adds, R* sums, I size, I parts) {                                 \
-    const Packed<R> packed(layers, count, false);                                                                      \
-    const Perceptron<R> all(x, packed.layers.data(), count, kind, n);                                                  \
-    const I blocks = (n + ROWS - 1) / ROWS;                                                                            \
-    share(parts, threads, team, [&](I p) {                                                                             \
-      const I begin = blocks * p / parts * ROWS, end = std::min(n, blocks * (p + 1) / parts * ROWS);                   \
-      R* own = sums ? sums + p * size : sums;                                                                          \
-      if (own && begin >= end) std::fill(own, own + size, R(0));                                                       \
-      all.backward(begin, end, dy, dx, adds, own);                                                                     \
-    });                                                                                                                \
-  }
-
 extern "C" {
-KERNELS(float, float32)
-KERNELS(double, float64)
+void perceptron_forward(const R* x, const Layer* layers, I count, I kind, I n, I threads, Team team) {
+  const Packed packed(layers, count, true);
+  const Perceptron all(x, packed.layers.data(), count, kind, n);
+  const I rows = std::max<I>(1, std::min(ROWS, (n + threads - 1) / threads));
+  share((n + rows - 1) / rows, threads, team, [&](I p) { all.forward(p * rows, std::min(n, (p + 1) * rows)); });
+}
+/* `parts` groups of rows have sums of their own, `size` numbers each, so that these do not depend on threads */
+void perceptron_backward(const R* x, const Layer* layers, I count, I kind, I n, I threads, Team team, const R* dy,
+                         R* dx, I adds, R* sums, I size, I parts) {
+  const Packed packed(layers, count, false);
+  const Perceptron all(x, packed.layers.data(), count, kind, n);
+  const I blocks = (n + ROWS - 1) / ROWS;
+  share(parts, threads, team, [&](I p) {
+    const I begin = blocks * p / parts * ROWS, end = std::min(n, blocks * (p + 1) / parts * ROWS);
+    R* own = sums ? sums + p * size : sums;
+    if (own && begin >= end) std::fill(own, own + size, R(0));
+    all.backward(begin, end, dy, dx, adds, own);
+  });
+}
 }

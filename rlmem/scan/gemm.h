@@ -23,29 +23,26 @@ enum {
 };
 
 // A vector of `count` numbers, at any address
-template <class R>
 struct Wide {
   enum { count = VECTOR_BYTES / sizeof(R) };
   typedef R type __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(R)), may_alias));
 };
 
 // Entry (i, j) stands at[i * row + j * column].
-template <class R>
+template <class Number>
 struct Matrix {
-  R* at;
+  Number* at;
   I row, column;
   Matrix from(I i, I j) const { return {at + i * row + j * column, row, column}; }
 };
 
 // Numbers of the panels of m columns of k numbers each
-template <class R>
-constexpr I panels_size(I k, I m) { return (m + Wide<R>::count - 1) / Wide<R>::count * Wide<R>::count * k; }
+constexpr I panels_size(I k, I m) { return (m + Wide::count - 1) / Wide::count * Wide::count * k; }
 
 // P: the columns of B [k, m] in panels [k, count] of `count` columns each, the last filled up with zeros
-template <class R>
 inline void pack(Matrix<const R> B, I k, I m, R* P) {
-  constexpr I count = Wide<R>::count;
-  typedef typename Wide<R>::type V;
+  constexpr I count = Wide::count;
+  typedef Wide::type V;
   for (I first = 0; first < m; first += count, P += k * count) {
     const Matrix<const R> X = B.from(0, first);
     const I columns = std::min(count, m - first);
@@ -66,10 +63,10 @@ inline void pack(Matrix<const R> B, I k, I m, R* P) {
 
 // N rows and M panels, `panel` numbers apart, of C = begin + A P; `columns` of them if it is one panel. Rows of `begin`,
 // zeros if null, are `step` apart.
-template <class R, int N, int M>
+template <int N, int M>
 inline void tile(I k, I columns, Matrix<const R> A, const R* P, I panel, const R* begin, I step, Matrix<R> C) {
-  constexpr int count = Wide<R>::count;
-  typedef typename Wide<R>::type V;
+  constexpr int count = Wide::count;
+  typedef Wide::type V;
   V sum[N][M] = {};
   for (I i = 0; i < k; ++i) {
     V right[M];
@@ -96,38 +93,37 @@ inline void tile(I k, I columns, Matrix<const R> A, const R* P, I panel, const R
     }
 }
 
-template <class R, int M, int N = TILE_ROWS>
+template <int M, int N = TILE_ROWS>
 inline void tile_of(I rows, I k, I columns, Matrix<const R> A, const R* P, I panel, const R* begin, I step, Matrix<R> C) {
   if constexpr (N > 1)
-    if (rows < N) return tile_of<R, M, N - 1>(rows, k, columns, A, P, panel, begin, step, C);
-  if constexpr (N * M > 1) return tile<R, N, M>(k, columns, A, P, panel, begin, step, C);
+    if (rows < N) return tile_of<M, N - 1>(rows, k, columns, A, P, panel, begin, step, C);
+  if constexpr (N * M > 1) return tile<N, M>(k, columns, A, P, panel, begin, step, C);
   // For some processors GCC rounds the products of a sum alone, and not those of several. So it is computed twice, and the
   // compiler is not told.
   I none = 0;
   asm("" : "+r"(none));
-  tile<R, 2, M>(k, columns, {A.at, none, A.column}, P, panel, begin, none, {C.at, none, 1});
+  tile<2, M>(k, columns, {A.at, none, A.column}, P, panel, begin, none, {C.at, none, 1});
 }
 
 // All n rows of M panels, in tiles as even as can be
-template <class R, int M>
+template <int M>
 inline void strip(I n, I k, I columns, Matrix<const R> A, const R* P, I panel, const R* begin, I step, Matrix<R> C) {
   for (I r = 0; r < n;) {
     const I tiles = (n - r + TILE_ROWS - 1) / TILE_ROWS, rows = (n - r + tiles - 1) / tiles;
-    tile_of<R, M>(rows, k, columns, A.from(r, 0), P, panel, begin ? begin + r * step : begin, step, C.from(r, 0));
+    tile_of<M>(rows, k, columns, A.from(r, 0), P, panel, begin ? begin + r * step : begin, step, C.from(r, 0));
     r += rows;
   }
 }
 
 // C [n, m] = begin + A [n, k] B for at most DEPTH numbers k; as `multiply`, with panels that are `panel` numbers apart
-template <class R>
 inline void block(I n, I k, I m, Matrix<const R> A, const R* P, I panel, const R* begin, I step, Matrix<R> C) {
-  constexpr I count = Wide<R>::count;
+  constexpr I count = Wide::count;
   const I most = std::max<I>(NEAR / std::max<I>(k, 1) / TILE_ROWS, 1) * TILE_ROWS;
   for (I r = 0; r < n; r += most)
     for (I j = 0, taken; j < m; j += taken * count) {
       const I whole = (m - j) / count;
       taken = whole >= TILE_VECTORS && whole != TILE_VECTORS + 1 ? I(TILE_VECTORS) : whole >= 2 ? 2 : 1;
-      const auto run = taken == TILE_VECTORS ? strip<R, TILE_VECTORS> : taken == 2 ? strip<R, 2> : strip<R, 1>;
+      const auto run = taken == TILE_VECTORS ? strip<TILE_VECTORS> : taken == 2 ? strip<2> : strip<1>;
       run(std::min(most, n - r), k, std::min(count, m - j), A.from(r, 0), P + j / count * panel, panel,
           begin ? begin + r * step + j : begin, step, C.from(r, j));
     }
@@ -135,26 +131,24 @@ inline void block(I n, I k, I m, Matrix<const R> A, const R* P, I panel, const R
 
 // C [n, m] = begin + A [n, k] B [k, m] for B in panels. Rows of C are contiguous; those of `begin` [n, m], zeros if null,
 // are `step` apart (0: a single row for all), and may be C's.
-template <class R>
 inline void multiply(I n, I k, I m, Matrix<const R> A, const R* P, const R* begin, I step, Matrix<R> C) {
-  constexpr I count = Wide<R>::count;
+  constexpr I count = Wide::count;
   for (I k0 = 0; k0 == 0 || k0 < k; k0 += DEPTH, begin = C.at, step = C.row)  // also without any k
     block(n, std::min<I>(k - k0, DEPTH), m, A.from(0, k0), P + k0 * count, k * count, begin, step, C);
 }
 
 // Products with matrices that are not in panels
-template <class R>
 struct Product {
   std::unique_ptr<R[]> right, left;
 
   // k, m: the most that will be asked for
   Product(I k, I m)
-      : right(new R[panels_size<R>(std::min<I>(k, DEPTH), m)]), left(new R[CHUNK * std::min<I>(k, DEPTH)]) {}
+      : right(new R[panels_size(std::min<I>(k, DEPTH), m)]), left(new R[CHUNK * std::min<I>(k, DEPTH)]) {}
 
   // As `multiply`
   void operator()(I n, I k, I m, Matrix<const R> A, Matrix<const R> B, const R* begin, I step, Matrix<R> C) const {
     for (I k0 = 0; k0 == 0 || k0 < k; k0 += DEPTH, begin = C.at, step = C.row) {
-      const I depth = std::min<I>(k - k0, DEPTH), panel = depth * Wide<R>::count;
+      const I depth = std::min<I>(k - k0, DEPTH), panel = depth * Wide::count;
       pack(B.from(k0, 0), depth, m, right.get());
       if (A.row != 1) {
         block(n, depth, m, A.from(0, k0), right.get(), panel, begin, step, C);

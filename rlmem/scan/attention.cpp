@@ -15,7 +15,6 @@ struct Attention { I B, T, S, heads, width; };
 
 enum { BLOCK = 32 };
 
-template <class R>
 bool finite(const R* x, I n) {
   R sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -25,7 +24,6 @@ bool finite(const R* x, I n) {
 
 // What one row's slots may see. Slots that hold an inf or a NaN are read as zeros, since it would pass a weight of
 // zero; a slot that sees one of them, that holds one in its query, or whose age is NaN, is lost: its output is NaN.
-template <class R>
 class Row {
  public:
   Row(const R* queries, const R* keys, const R* values, const R* age, const Attention& sizes, I r)
@@ -84,16 +82,15 @@ class Row {
 
 // q, y [rows, T, H], k, v [rows, S + T, H] with H = heads * width, age [rows, T]; bias [rows, heads, T, S + 1], null or
 // added to the scores, from the farthest slot to this; keeps the logarithm of the weights' sum in sums [rows, heads, T]
-template <class R>
 void attention_forward(const R* q, const R* k, const R* v, const R* age, const R* bias, R* y, R* sums,
                        Attention c) {
   const I H = c.heads * c.width, d = c.width;
   const R scale = R(1) / std::sqrt(R(d));
   std::vector<R> weights(BLOCK * (BLOCK + c.S));
   const I widest = std::max<I>(d, BLOCK + c.S);
-  const Product<R> multiply(widest, widest);
+  const Product multiply(widest, widest);
   for (I r = 0; r < c.B; r++) {
-    const Row<R> row(q, k, v, age, c, r);
+    const Row row(q, k, v, age, c, r);
     for (I h = 0; h < c.heads; h++)
       row.over_blocks([&](I t0, I n, I lo, I m) {
         R* w = weights.data();
@@ -124,16 +121,15 @@ void attention_forward(const R* q, const R* k, const R* v, const R* age, const R
 }
 
 // dk and dv begin as zeros, as does dbias, if there is a bias
-template <class R>
 void attention_backward(const R* q, const R* k, const R* v, const R* age, const R* bias, const R* y, const R* sums,
                         const R* dy, R* dq, R* dk, R* dv, R* dbias, Attention c) {
   const I H = c.heads * c.width, d = c.width, L = c.S + c.T;
   const R scale = R(1) / std::sqrt(R(d));
   std::vector<R> weights(BLOCK * (BLOCK + c.S)), scores(BLOCK * (BLOCK + c.S)), clean_dy;
   const I widest = std::max<I>(d, BLOCK + c.S);
-  const Product<R> multiply(widest, widest);
+  const Product multiply(widest, widest);
   for (I r = 0; r < c.B; r++) {
-    const Row<R> row(q, k, v, age, c, r);
+    const Row row(q, k, v, age, c, r);
     const R* row_dy = row.without(dy + r * c.T * H, row.lost, clean_dy);  // of what is NaN by selection, none
     for (I h = 0; h < c.heads; h++)
       row.over_blocks([&](I t0, I n, I lo, I m) {
@@ -175,17 +171,13 @@ void attention_backward(const R* q, const R* k, const R* v, const R* age, const 
 
 }  // namespace
 
-#define KERNELS(R, X)                                                                                                  \
-  void attention_forward_##X(const R* q, const R* k, const R* v, const R* age, const R* bias, R* y, R* sums,           \
-                             Work<Attention> parts) {                                                                  \
-    parts([&](const Attention& c) { attention_forward<R>(q, k, v, age, bias, y, sums, c); });                          \
-  }                                                                                                                    \
-  void attention_backward_##X(const R* q, const R* k, const R* v, const R* age, const R* bias, const R* y,             \
-                              const R* sums, const R* dy, R* dq, R* dk, R* dv, R* dbias, Work<Attention> parts) {      \
-    parts([&](const Attention& c) { attention_backward<R>(q, k, v, age, bias, y, sums, dy, dq, dk, dv, dbias, c); });  \
-  }
-
 extern "C" {
-KERNELS(float, float32)
-KERNELS(double, float64)
+void attention_forward(const R* q, const R* k, const R* v, const R* age, const R* bias, R* y, R* sums,
+                       Work<Attention> parts) {
+  parts([&](const Attention& c) { attention_forward(q, k, v, age, bias, y, sums, c); });
+}
+void attention_backward(const R* q, const R* k, const R* v, const R* age, const R* bias, const R* y, const R* sums,
+                        const R* dy, R* dq, R* dk, R* dv, R* dbias, Work<Attention> parts) {
+  parts([&](const Attention& c) { attention_backward(q, k, v, age, bias, y, sums, dy, dq, dk, dv, dbias, c); });
+}
 }

@@ -19,7 +19,6 @@ inline void over_taps(const uint8_t* start, const Taps& c, I r, F tap) {
 }
 
 // v, y [rows, T, E], before [rows, K - 1, E], w [K, E], b [E]
-template <class R>
 void convolution_forward(const R* v, const R* before, const uint8_t* start, const R* w, const R* b, R* y, Taps c) {
   const I E = c.E;
   for (I r = c.r0; r < c.r1; r++) {
@@ -34,7 +33,6 @@ void convolution_forward(const R* v, const R* before, const uint8_t* start, cons
 }
 
 // dv and dbefore begin as zeros, as do dw [rows, K, E] and db [rows, E], one for each row
-template <class R>
 void convolution_backward(const R* v, const R* before, const uint8_t* start, const R* w, const R* dy, R* dv, R* dbefore,
                           R* dw, R* db, Taps c) {
   const I E = c.E;
@@ -57,17 +55,13 @@ void convolution_backward(const R* v, const R* before, const uint8_t* start, con
 
 }  // namespace
 
-#define KERNELS(R, X)                                                                                                  \
-  void convolution_forward_##X(const R* v, const R* before, const uint8_t* start, const R* w, const R* b, R* y,        \
-                               Work<Taps> parts) {                                                                     \
-    parts([&](const Taps& c) { convolution_forward<R>(v, before, start, w, b, y, c); });                               \
-  }                                                                                                                    \
-  void convolution_backward_##X(const R* v, const R* before, const uint8_t* start, const R* w, const R* dy, R* dv,     \
-                                R* dbefore, R* dw, R* db, Work<Taps> parts) {                                          \
-    parts([&](const Taps& c) { convolution_backward<R>(v, before, start, w, dy, dv, dbefore, dw, db, c); });           \
-  }
-
 extern "C" {
-KERNELS(float, float32)
-KERNELS(double, float64)
+void convolution_forward(const R* v, const R* before, const uint8_t* start, const R* w, const R* b, R* y,
+                         Work<Taps> parts) {
+  parts([&](const Taps& c) { convolution_forward(v, before, start, w, b, y, c); });
+}
+void convolution_backward(const R* v, const R* before, const uint8_t* start, const R* w, const R* dy, R* dv, R* dbefore,
+                          R* dw, R* db, Work<Taps> parts) {
+  parts([&](const Taps& c) { convolution_backward(v, before, start, w, dy, dv, dbefore, dw, db, c); });
+}
 }

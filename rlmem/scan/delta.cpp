@@ -13,7 +13,6 @@ namespace {
 
 struct Delta { I T, K, V, every, r0, r1; };
 
-template <class R>
 struct Walk {
   const R *f, *beta, *v, *k, *q;
   const uint8_t* start;
@@ -21,13 +20,13 @@ struct Walk {
 };
 
 // `width` numbers, with zeros behind them up to W
-template <class R, int W>
+template <int W>
 inline void load(R* __restrict to, const R* from, I width) {
   for (I j = 0; j < W; j++) to[j] = j < width ? from[j] : R(0);
 }
 
 // One slot: S becomes S_t, u = beta (v - S'^T k), error = v - S'^T k
-template <class R, int W>
+template <int W>
 inline void step(R* __restrict S, R f, R beta, const R* __restrict k, const R* __restrict v, R* __restrict u,
                  R* __restrict error, I K) {
   R p[W] = {};
@@ -52,21 +51,21 @@ inline void step(R* __restrict S, R f, R beta, const R* __restrict k, const R* _
 }
 
 // Columns j0 to j0 + width of one row
-template <class R, int W>
-void columns_forward(const Walk<R>& w, const R* S0, R* y, R* last, R* saved, I r, I j0, I width) {
+template <int W>
+void columns_forward(const Walk& w, const R* S0, R* y, R* last, R* saved, I r, I j0, I width) {
   const I T = w.s.T, K = w.s.K, V = w.s.V, pieces = (T + w.s.every - 1) / w.s.every;
   std::vector<R> work(K * W);
   R* S = work.data();
   R v[W], u[W], error[W];
-  for (I i = 0; i < K; i++) load<R, W>(S + i * W, S0 + (r * K + i) * V + j0, width);
+  for (I i = 0; i < K; i++) load<W>(S + i * W, S0 + (r * K + i) * V + j0, width);
   for (I t = 0; t < T; t++) {
     const I row = r * T + t;
     if (saved && t % w.s.every == 0)
       for (I i = 0; i < K; i++)
         std::memcpy(saved + ((r * pieces + t / w.s.every) * K + i) * V + j0, S + i * W, width * sizeof(R));
     if (w.start[row]) std::memset(S, 0, K * W * sizeof(R));
-    load<R, W>(v, w.v + row * V + j0, width);
-    step<R, W>(S, w.f[row], w.beta[row], w.k + row * K, v, u, error, K);
+    load<W>(v, w.v + row * V + j0, width);
+    step<W>(S, w.f[row], w.beta[row], w.k + row * K, v, u, error, K);
     const R* __restrict q = w.q + row * K;
     R read[W] = {};
     for (I i = 0; i < K; i++) {
@@ -79,34 +78,33 @@ void columns_forward(const Walk<R>& w, const R* S0, R* y, R* last, R* saved, I r
   for (I i = 0; i < K; i++) std::memcpy(last + (r * K + i) * V + j0, S + i * W, width * sizeof(R));
 }
 
-template <class R>
 struct Gradients { R *f, *beta, *v, *k, *q, *S; };
 
-template <class R, int W>
-void columns_backward(const Walk<R>& w, const R* saved, const R* gy, const R* glast, const Gradients<R>& d, I r, I j0,
+template <int W>
+void columns_backward(const Walk& w, const R* saved, const R* gy, const R* glast, const Gradients& d, I r, I j0,
                       I width) {
   const I T = w.s.T, K = w.s.K, V = w.s.V, every = w.s.every, pieces = (T + every - 1) / every, KW = K * W;
   std::vector<R> before(every * KW), written(2 * every * W), work(2 * KW);  // S before each slot; u and error of each
   R *S = work.data(), *dS = S + KW;
   R v[W], g[W];
-  for (I i = 0; i < K; i++) load<R, W>(dS + i * W, glast + (r * K + i) * V + j0, width);
+  for (I i = 0; i < K; i++) load<W>(dS + i * W, glast + (r * K + i) * V + j0, width);
   for (I piece = pieces - 1; piece >= 0; piece--) {
     const I t0 = piece * every, length = std::min(every, T - t0);
-    for (I i = 0; i < K; i++) load<R, W>(S + i * W, saved + ((r * pieces + piece) * K + i) * V + j0, width);
+    for (I i = 0; i < K; i++) load<W>(S + i * W, saved + ((r * pieces + piece) * K + i) * V + j0, width);
     for (I n = 0; n < length; n++) {
       const I row = r * T + t0 + n;
       if (w.start[row]) std::memset(S, 0, KW * sizeof(R));
       std::memcpy(before.data() + n * KW, S, KW * sizeof(R));
-      load<R, W>(v, w.v + row * V + j0, width);
+      load<W>(v, w.v + row * V + j0, width);
       R* u = written.data() + 2 * n * W;
-      step<R, W>(S, w.f[row], w.beta[row], w.k + row * K, v, u, u + W, K);
+      step<W>(S, w.f[row], w.beta[row], w.k + row * K, v, u, u + W, K);
     }
     for (I n = length - 1; n >= 0; n--) {
       const I row = r * T + t0 + n;
       const R f = w.f[row], beta = w.beta[row], *k = w.k + row * K, *q = w.q + row * K;
       const R *__restrict B = before.data() + n * KW, *__restrict u = written.data() + 2 * n * W, *error = u + W;
       R *dk = d.k + row * K, *dq = d.q + row * K;
-      load<R, W>(g, gy + row * V + j0, width);
+      load<W>(g, gy + row * V + j0, width);
       R du[W] = {}, of_f[W] = {}, dp[W];
       for (I i = 0; i < K; i++) {
         const R* __restrict Bi = B + i * W;
@@ -163,46 +161,39 @@ inline void over_columns(I V, Wide wide, Half half, Narrow narrow) {
   }
 }
 
-template <class R>
 void delta_forward(const R* f, const R* beta, const R* v, const R* k, const R* q, const R* S0, const uint8_t* start,
                    R* y, R* last, R* saved, Delta s) {
-  const Walk<R> w{f, beta, v, k, q, start, s};
+  const Walk w{f, beta, v, k, q, start, s};
   for (I r = s.r0; r < s.r1; r++)
     over_columns(
-        s.V, [&](I j, I width) { columns_forward<R, 64>(w, S0, y, last, saved, r, j, width); },
-        [&](I j, I width) { columns_forward<R, 32>(w, S0, y, last, saved, r, j, width); },
-        [&](I j, I width) { columns_forward<R, 16>(w, S0, y, last, saved, r, j, width); });
+        s.V, [&](I j, I width) { columns_forward<64>(w, S0, y, last, saved, r, j, width); },
+        [&](I j, I width) { columns_forward<32>(w, S0, y, last, saved, r, j, width); },
+        [&](I j, I width) { columns_forward<16>(w, S0, y, last, saved, r, j, width); });
 }
 
 // df, dbeta, dk and dq begin as zeros
-template <class R>
 void delta_backward(const R* f, const R* beta, const R* v, const R* k, const R* q, const uint8_t* start, const R* saved,
                     const R* gy, const R* glast, R* df, R* dbeta, R* dv, R* dk, R* dq, R* dS0, Delta s) {
-  const Walk<R> w{f, beta, v, k, q, start, s};
-  const Gradients<R> d{df, dbeta, dv, dk, dq, dS0};
+  const Walk w{f, beta, v, k, q, start, s};
+  const Gradients d{df, dbeta, dv, dk, dq, dS0};
   for (I r = s.r0; r < s.r1; r++)
     over_columns(
-        s.V, [&](I j, I width) { columns_backward<R, 64>(w, saved, gy, glast, d, r, j, width); },
-        [&](I j, I width) { columns_backward<R, 32>(w, saved, gy, glast, d, r, j, width); },
-        [&](I j, I width) { columns_backward<R, 16>(w, saved, gy, glast, d, r, j, width); });
+        s.V, [&](I j, I width) { columns_backward<64>(w, saved, gy, glast, d, r, j, width); },
+        [&](I j, I width) { columns_backward<32>(w, saved, gy, glast, d, r, j, width); },
+        [&](I j, I width) { columns_backward<16>(w, saved, gy, glast, d, r, j, width); });
 }
 
 }  // namespace
 
-#define KERNELS(R, X)                                                                                                  \
-  void delta_forward_##X(const R* f, const R* beta, const R* v, const R* k, const R* q, const R* S0,                   \
-                         const uint8_t* start, R* y, R* last, R* saved, Work<Delta> parts) {                           \
-    parts([&](const Delta& s) { delta_forward<R>(f, beta, v, k, q, S0, start, y, last, saved, s); });                  \
-  }                                                                                                                    \
-  void delta_backward_##X(const R* f, const R* beta, const R* v, const R* k, const R* q, const uint8_t* start,         \
-                          const R* saved, const R* gy, const R* glast, R* df, R* dbeta, R* dv, R* dk, R* dq, R* dS0,   \
-                          Work<Delta> parts) {                                                                         \
-    parts([&](const Delta& s) {                                                                                        \
-      delta_backward<R>(f, beta, v, k, q, start, saved, gy, glast, df, dbeta, dv, dk, dq, dS0, s);                     \
-    });                                                                                                                \
-  }
-
 extern "C" {
-KERNELS(float, float32)
-KERNELS(double, float64)
+void delta_forward(const R* f, const R* beta, const R* v, const R* k, const R* q, const R* S0, const uint8_t* start,
+                   R* y, R* last, R* saved, Work<Delta> parts) {
+  parts([&](const Delta& s) { delta_forward(f, beta, v, k, q, S0, start, y, last, saved, s); });
+}
+void delta_backward(const R* f, const R* beta, const R* v, const R* k, const R* q, const uint8_t* start, const R* saved,
+                    const R* gy, const R* glast, R* df, R* dbeta, R* dv, R* dk, R* dq, R* dS0, Work<Delta> parts) {
+  parts([&](const Delta& s) {
+    delta_backward(f, beta, v, k, q, start, saved, gy, glast, df, dbeta, dv, dk, dq, dS0, s);
+  });
+}
 }

@@ -8,14 +8,12 @@ namespace {
 struct Slots { I heads, width, r0, r1; };
 
 // exp(x) - 1 for x <= 0, by its series where the difference of the other form would cancel
-template <class R>
 inline R exp_minus_one(R x) {
-  const R near = x * (R(1) + x * R(0.5) * Series<R, 3, Bits<R>::terms + 2>::of(x));
+  const R near = x * (R(1) + x * R(0.5) * Series<3, TERMS + 2>::of(x));
   return x > R(-0.34) ? near : fast_exp(x) - R(1);
 }
 
 // gates [n, heads, 2, width] holds p and s of each head; u, a, b [n, heads * width]; rate [heads * width]
-template <class R>
 void rglru_forward(const R* gates, const R* u, const R* rate, R* a, R* b, Slots s) {
   for (I r = s.r0; r < s.r1; r++)
     for (I k = 0; k < s.heads; k++) {
@@ -33,7 +31,6 @@ void rglru_forward(const R* gates, const R* u, const R* rate, R* a, R* b, Slots 
 
 // dgates and du from those of a and b; drate [n, heads * width], one for each slot. The derivative of the square root is
 // at most `steepest`.
-template <class R>
 void rglru_backward(const R* gates, const R* u, const R* rate, const R* a, const R* da, const R* db, R steepest,
                     R* dgates, R* du, R* drate, Slots s) {
   const R least = R(1) / steepest;
@@ -58,16 +55,12 @@ void rglru_backward(const R* gates, const R* u, const R* rate, const R* a, const
 
 }  // namespace
 
-#define KERNELS(R, X)                                                                                                  \
-  void rglru_forward_##X(const R* gates, const R* u, const R* rate, R* a, R* b, Work<Slots> parts) {                   \
-    parts([&](const Slots& s) { rglru_forward<R>(gates, u, rate, a, b, s); });                                         \
-  }                                                                                                                    \
-  void rglru_backward_##X(const R* gates, const R* u, const R* rate, const R* a, const R* da, const R* db, R steepest, \
-                          R* dgates, R* du, R* drate, Work<Slots> parts) {                                             \
-    parts([&](const Slots& s) { rglru_backward<R>(gates, u, rate, a, da, db, steepest, dgates, du, drate, s); });      \
-  }
-
 extern "C" {
-KERNELS(float, float32)
-KERNELS(double, float64)
+void rglru_forward(const R* gates, const R* u, const R* rate, R* a, R* b, Work<Slots> parts) {
+  parts([&](const Slots& s) { rglru_forward(gates, u, rate, a, b, s); });
+}
+void rglru_backward(const R* gates, const R* u, const R* rate, const R* a, const R* da, const R* db, R steepest,
+                    R* dgates, R* du, R* drate, Work<Slots> parts) {
+  parts([&](const Slots& s) { rglru_backward(gates, u, rate, a, da, db, steepest, dgates, du, drate, s); });
+}
 }

@@ -12,12 +12,10 @@ struct Cells { I T, H; };
 
 // C [n, M] = A [n, K] W + begin, for W [K, M] in panels. Rows of A and of C begin `of_A` and `of_C` numbers apart; begin is
 // C or, for zeros, null.
-template <class R>
 inline void multiply(const R* A, I of_A, const R* W, const R* begin, R* C, I of_C, I n, I K, I M) {
-  ::multiply<R>(n, K, M, {A, of_A, 1}, W, begin, of_C, {C, of_C, 1});
+  ::multiply(n, K, M, {A, of_A, 1}, W, begin, of_C, {C, of_C, 1});
 }
 
-template <class R>
 inline void multiply(const R* A, const R* W, const R* begin, R* C, I n, I K, I M) {
   multiply(A, K, W, begin, C, M, n, K, M);
 }
@@ -26,14 +24,13 @@ inline void multiply(const R* A, const R* W, const R* begin, R* C, I n, I K, I M
 
 // U: panels of U^T [H, 3H]; gates [S, 3H] comes as wx and keeps r, z, n; uh_n [S, H]
 // keeps its part of U h + bias; work [E, 3H]
-template <class R>
 void gru_forward(R* gates, const R* h0, const R* U, const R* bias, const I* sizes, R* uh_n, R* h_all, R* work,
                  Cells s) {
   const I H = s.H;
   const R* h = h0;
   for (I t = 0, first = 0; t < s.T; first += sizes[t++]) {
     const I n = sizes[t];
-    multiply<R>(h, U, nullptr, work, n, H, 3 * H);
+    multiply(h, U, nullptr, work, n, H, 3 * H);
     for (I e = 0; e < n; e++) {
       const R *u = work + e * 3 * H, *before = h + e * H;
       R *g = gates + (first + e) * 3 * H, *un = uh_n + (first + e) * H, *after = h_all + (first + e) * H;
@@ -53,7 +50,6 @@ void gru_forward(R* gates, const R* h0, const R* U, const R* bias, const I* size
 }
 
 // dwx and duh [S, 3H], the gradients of wx and of U h + bias; dh [E, H] ends as that of h0 and begins as zeros
-template <class R>
 void gru_backward(const R* gates, const R* uh_n, const R* h_all, const R* h0, const R* U, const I* sizes,
                   const R* dh_all, R* dwx, R* duh, R* dh, I S, Cells s) {
   const I H = s.H;
@@ -77,7 +73,7 @@ void gru_backward(const R* gates, const R* uh_n, const R* h_all, const R* h0, co
         d[j] = x * z;
       }
     }
-    multiply<R>(duh + first * 3 * H, U, dh, dh, n, 3 * H, H);
+    multiply(duh + first * 3 * H, U, dh, dh, n, 3 * H, H);
   }
 }
 
@@ -85,14 +81,13 @@ void gru_backward(const R* gates, const R* uh_n, const R* h_all, const R* h0, co
 
 // U: panels of U^T [H, 2H], or [2H] if it acts elementwise; gates [S, 2H] and candidate [S, H] come as wx and keep r, c
 // and n; work [E, 2H]
-template <class R>
 void brc_forward(R* gates, R* candidate, const R* h0, const R* U, const I* sizes, R* h_all, R* work, bool elementwise,
                  Cells s) {
   const I H = s.H;
   const R* h = h0;
   for (I t = 0, first = 0; t < s.T; first += sizes[t++]) {
     const I n = sizes[t];
-    if (!elementwise) multiply<R>(h, U, nullptr, work, n, H, 2 * H);
+    if (!elementwise) multiply(h, U, nullptr, work, n, H, 2 * H);
     for (I e = 0; e < n; e++) {
       const R* before = h + e * H;
       R *g = gates + (first + e) * 2 * H, *x = candidate + (first + e) * H, *after = h_all + (first + e) * H;
@@ -117,7 +112,6 @@ void brc_forward(R* gates, R* candidate, const R* h0, const R* U, const I* sizes
 }
 
 // dgates [S, 2H] and dcandidate [S, H], the gradients of wx; dh [E, H] ends as that of h0 and begins as zeros
-template <class R>
 void brc_backward(const R* gates, const R* candidate, const R* h_all, const R* h0, const R* U, const I* sizes,
                   const R* dh_all, R* dgates, R* dcandidate, R* dh, bool elementwise, I S, Cells s) {
   const I H = s.H;
@@ -140,21 +134,20 @@ void brc_backward(const R* gates, const R* candidate, const R* h_all, const R* h
       if (elementwise)
         for (I j = 0; j < H; j++) d[j] += U[j] * dg[j] + U[H + j] * dg[H + j];
     }
-    if (!elementwise) multiply<R>(dgates + first * 2 * H, U, dh, dh, n, 2 * H, H);
+    if (!elementwise) multiply(dgates + first * 2 * H, U, dh, dh, n, 2 * H, H);
   }
 }
 
 // ---- LSTM: i, f, o = sigmoid(.), g = tanh(.) of wx + U h; c' = f c + i g, h' = o tanh(c') ----------------------------
 
 // U: panels of U^T [H, 4H]; gates [S, 4H] comes as wx and keeps i, f, g, o
-template <class R>
 void lstm_forward(R* gates, const R* h0, const R* c0, const R* U, const I* sizes, R* h_all, R* c_all, Cells s) {
   const I H = s.H;
   const R *h = h0, *c = c0;
   for (I t = 0, first = 0; t < s.T; first += sizes[t++]) {
     const I n = sizes[t];
     R* wx = gates + first * 4 * H;
-    multiply<R>(h, U, wx, wx, n, H, 4 * H);
+    multiply(h, U, wx, wx, n, H, 4 * H);
     for (I e = 0; e < n; e++) {
       R *g = gates + (first + e) * 4 * H, *hn = h_all + (first + e) * H, *cn = c_all + (first + e) * H;
       const R* before = c + e * H;
@@ -176,7 +169,6 @@ void lstm_forward(R* gates, const R* h0, const R* c0, const R* U, const I* sizes
 }
 
 // dgates [S, 4H], the gradient of wx; dh and dc [E, H] end as those of h0 and c0 and begin as zeros
-template <class R>
 void lstm_backward(const R* gates, const R* c_all, const R* c0, const R* U, const I* sizes, const R* dh_all,
                    const R* dc_all, R* dgates, R* dh, R* dc, I S, Cells s) {
   const I H = s.H;
@@ -200,7 +192,7 @@ void lstm_backward(const R* gates, const R* c_all, const R* c0, const R* U, cons
         dcell[j] = y * forget;
       }
     }
-    multiply<R>(dgates + first * 4 * H, U, nullptr, dh, n, 4 * H, H);
+    multiply(dgates + first * 4 * H, U, nullptr, dh, n, 4 * H, H);
   }
 }
 
@@ -211,7 +203,6 @@ void lstm_backward(const R* gates, const R* c_all, const R* c0, const R* U, cons
 
 // U: panels of U^T [P, 4P] of each head; gates [S, 4H] comes as wx and keeps i and f (both with the stabiliser), z, o;
 // closing [S, H] keeps 1 - sigmoid of f's
-template <class R>
 void slstm_forward(R* gates, const R* h0, const R* c0, const R* n0, const R* m0, const R* U, const I* sizes, R* h_all,
                    R* c_all, R* n_all, R* m_all, R* closing, I heads, Cells s) {
   const I H = s.H, P = H / heads;
@@ -220,7 +211,7 @@ void slstm_forward(R* gates, const R* h0, const R* c0, const R* n0, const R* m0,
     const I rows = sizes[t];
     for (I k = 0; k < heads; k++) {
       R* wx = gates + first * 4 * H + k * 4 * P;
-      multiply<R>(h + k * P, H, U + k * panels_size<R>(P, 4 * P), wx, wx, 4 * H, rows, P, 4 * P);
+      multiply(h + k * P, H, U + k * panels_size(P, 4 * P), wx, wx, 4 * H, rows, P, 4 * P);
     }
     for (I e = 0; e < rows; e++)
       for (I k = 0; k < heads; k++) {
@@ -257,7 +248,6 @@ void slstm_forward(R* gates, const R* h0, const R* c0, const R* n0, const R* m0,
 
 // dgates [S, 4H], the gradient of wx; dh, dc, dn [E, H] end as those of h0, c0, n0 and begin as zeros; dm [E, H], that
 // of m0. No gradient flows through the stabiliser, on which nothing depends.
-template <class R>
 void slstm_backward(const R* gates, const R* c_all, const R* n_all, const R* closing, const R* c0, const R* n0,
                     const R* U, const I* sizes, const R* dh_all, const R* dc_all, const R* dn_all, R* dgates, R* dh,
                     R* dc, R* dn, R* dm, I heads, I S, Cells s) {
@@ -288,58 +278,54 @@ void slstm_backward(const R* gates, const R* c_all, const R* n_all, const R* clo
         }
       }
     for (I k = 0; k < heads; k++)
-      multiply<R>(dgates + first * 4 * H + k * 4 * P, 4 * H, U + k * panels_size<R>(4 * P, P), nullptr, dh + k * P, H, rows,
+      multiply(dgates + first * 4 * H + k * 4 * P, 4 * H, U + k * panels_size(4 * P, P), nullptr, dh + k * P, H, rows,
                   4 * P, P);
   }
 }
 
 }  // namespace
 
-#define KERNELS(R, X)                                                                                                  \
-  void gru_forward_##X(R* gates, const R* h0, const R* U, const R* bias, const I* sizes, R* uh_n, R* h_all, R* work,   \
-                       Work<Cells> parts) {                                                                            \
-    parts([&](const Cells& s) { gru_forward<R>(gates, h0, U, bias, sizes, uh_n, h_all, work, s); });                   \
-  }                                                                                                                    \
-  void gru_backward_##X(const R* gates, const R* uh_n, const R* h_all, const R* h0, const R* U, const I* sizes,        \
-                        const R* dh_all, R* dwx, R* duh, R* dh, I S, Work<Cells> parts) {                              \
-    parts([&](const Cells& s) { gru_backward<R>(gates, uh_n, h_all, h0, U, sizes, dh_all, dwx, duh, dh, S, s); });     \
-  }                                                                                                                    \
-  void brc_forward_##X(R* gates, R* candidate, const R* h0, const R* U, const I* sizes, R* h_all, R* work,             \
-                       I elementwise, Work<Cells> parts) {                                                             \
-    parts([&](const Cells& s) { brc_forward<R>(gates, candidate, h0, U, sizes, h_all, work, elementwise, s); });       \
-  }                                                                                                                    \
-  void brc_backward_##X(const R* gates, const R* candidate, const R* h_all, const R* h0, const R* U, const I* sizes,   \
-                        const R* dh_all, R* dgates, R* dcandidate, R* dh, I elementwise, I S, Work<Cells> parts) {     \
-    parts([&](const Cells& s) {                                                                                        \
-      brc_backward<R>(gates, candidate, h_all, h0, U, sizes, dh_all, dgates, dcandidate, dh, elementwise, S, s);       \
-    });                                                                                                                \
-  }                                                                                                                    \
-  void lstm_forward_##X(R* gates, const R* h0, const R* c0, const R* U, const I* sizes, R* h_all, R* c_all,            \
-                        Work<Cells> parts) {                                                                           \
-    parts([&](const Cells& s) { lstm_forward<R>(gates, h0, c0, U, sizes, h_all, c_all, s); });                         \
-  }                                                                                                                    \
-  void lstm_backward_##X(const R* gates, const R* c_all, const R* c0, const R* U, const I* sizes, const R* dh_all,     \
-                         const R* dc_all, R* dgates, R* dh, R* dc, I S, Work<Cells> parts) {                           \
-    parts([&](const Cells& s) {                                                                                        \
-      lstm_backward<R>(gates, c_all, c0, U, sizes, dh_all, dc_all, dgates, dh, dc, S, s);                              \
-    });                                                                                                                \
-  }                                                                                                                    \
-  void slstm_forward_##X(R* gates, const R* h0, const R* c0, const R* n0, const R* m0, const R* U, const I* sizes,     \
-                         R* h_all, R* c_all, R* n_all, R* m_all, R* closing, I heads, Work<Cells> parts) {             \
-    parts([&](const Cells& s) {                                                                                        \
-      slstm_forward<R>(gates, h0, c0, n0, m0, U, sizes, h_all, c_all, n_all, m_all, closing, heads, s);                \
-    });                                                                                                                \
-  }                                                                                                                    \
-  void slstm_backward_##X(const R* gates, const R* c_all, const R* n_all, const R* closing, const R* c0, const R* n0,  \
-                          const R* U, const I* sizes, const R* dh_all, const R* dc_all, const R* dn_all, R* dgates,    \
-                          R* dh, R* dc, R* dn, R* dm, I heads, I S, Work<Cells> parts) {                               \
-    parts([&](const Cells& s) {                                                                                        \
-      slstm_backward<R>(gates, c_all, n_all, closing, c0, n0, U, sizes, dh_all, dc_all, dn_all, dgates, dh, dc, dn, dm,\
-                        heads, S, s);                                                                                  \
-    });                                                                                                                \
-  }
-
 extern "C" {
-KERNELS(float, float32)
-KERNELS(double, float64)
+void gru_forward(R* gates, const R* h0, const R* U, const R* bias, const I* sizes, R* uh_n, R* h_all, R* work,
+                 Work<Cells> parts) {
+  parts([&](const Cells& s) { gru_forward(gates, h0, U, bias, sizes, uh_n, h_all, work, s); });
+}
+void gru_backward(const R* gates, const R* uh_n, const R* h_all, const R* h0, const R* U, const I* sizes,
+                  const R* dh_all, R* dwx, R* duh, R* dh, I S, Work<Cells> parts) {
+  parts([&](const Cells& s) { gru_backward(gates, uh_n, h_all, h0, U, sizes, dh_all, dwx, duh, dh, S, s); });
+}
+void brc_forward(R* gates, R* candidate, const R* h0, const R* U, const I* sizes, R* h_all, R* work, I elementwise,
+                 Work<Cells> parts) {
+  parts([&](const Cells& s) { brc_forward(gates, candidate, h0, U, sizes, h_all, work, elementwise, s); });
+}
+void brc_backward(const R* gates, const R* candidate, const R* h_all, const R* h0, const R* U, const I* sizes,
+                  const R* dh_all, R* dgates, R* dcandidate, R* dh, I elementwise, I S, Work<Cells> parts) {
+  parts([&](const Cells& s) {
+    brc_backward(gates, candidate, h_all, h0, U, sizes, dh_all, dgates, dcandidate, dh, elementwise, S, s);
+  });
+}
+void lstm_forward(R* gates, const R* h0, const R* c0, const R* U, const I* sizes, R* h_all, R* c_all,
+                  Work<Cells> parts) {
+  parts([&](const Cells& s) { lstm_forward(gates, h0, c0, U, sizes, h_all, c_all, s); });
+}
+void lstm_backward(const R* gates, const R* c_all, const R* c0, const R* U, const I* sizes, const R* dh_all,
+                   const R* dc_all, R* dgates, R* dh, R* dc, I S, Work<Cells> parts) {
+  parts([&](const Cells& s) {
+    lstm_backward(gates, c_all, c0, U, sizes, dh_all, dc_all, dgates, dh, dc, S, s);
+  });
+}
+void slstm_forward(R* gates, const R* h0, const R* c0, const R* n0, const R* m0, const R* U, const I* sizes, R* h_all,
+                   R* c_all, R* n_all, R* m_all, R* closing, I heads, Work<Cells> parts) {
+  parts([&](const Cells& s) {
+    slstm_forward(gates, h0, c0, n0, m0, U, sizes, h_all, c_all, n_all, m_all, closing, heads, s);
+  });
+}
+void slstm_backward(const R* gates, const R* c_all, const R* n_all, const R* closing, const R* c0, const R* n0,
+                    const R* U, const I* sizes, const R* dh_all, const R* dc_all, const R* dn_all, R* dgates, R* dh,
+                    R* dc, R* dn, R* dm, I heads, I S, Work<Cells> parts) {
+  parts([&](const Cells& s) {
+    slstm_backward(gates, c_all, n_all, closing, c0, n0, U, sizes, dh_all, dc_all, dn_all, dgates, dh, dc, dn, dm,
+                      heads, S, s);
+  });
+}
 }
