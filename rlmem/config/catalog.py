@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from rlmem.config import plainyaml
+from rlmem.config.messages import mistake, nearest, to_text
 from rlmem.config.paths import conf_dir, experiments_dir, option_dirs
 from rlmem.errors import UserError, first_line
 from rlmem.system import received
@@ -32,6 +33,19 @@ def catalog(lines: Sequence[str] = ()) -> Catalog:
             found |= _options(folder) | found
     experiments = experiments_dir()
     return groups | ({"experiment": _options(experiments)} if experiments else {})
+
+
+def option_names(lines: Iterable[str] = ()) -> dict[str, list[str]]:
+    """The options of each group of a run, by the names of their files; `lines` as for `own_dirs`."""
+    lines = list(lines)
+    groups = sorted(folder.name for folder in conf_dir().iterdir() if folder.is_dir() and folder.name[0] != "_")
+    return {group: sorted(option_files(group, lines)) for group in groups if group != "launcher"}
+
+
+def option_files(group: str, lines: Iterable[str] = ()) -> dict[str, Path]:
+    """The file of each option of a group; the shipped ones win. `lines` as for `own_dirs`."""
+    folders = reversed(option_dirs(group, lines))
+    return {file.stem: file for folder in folders for file in folder.glob("[!_]*.yaml") if file.is_file()}
 
 
 def as_text(groups: Catalog) -> str:
@@ -140,6 +154,24 @@ def with_parents(file: Path) -> list[Path]:
 
     add(file)
     return list(parts)
+
+
+def option(group: str, name: object) -> dict[str, Any]:
+    """The keys of an option, with those of the files that it builds on. Raises UserError for an unknown name."""
+    files = option_files(group)
+    if name not in files:
+        example = f"{group}={default_choices()[group]}"
+        what, where = f"`{group}` has no option {to_text(name)}", f"{group}={to_text(name)}"
+        raise mistake(where, what, near=nearest(name, files), accepted=sorted(files), example=example)
+    return node_of(files[str(name)])
+
+
+def node_of(file: Path) -> dict[str, Any]:
+    """The keys of an option's file, with those of the files that it builds on."""
+    node: dict[str, Any] = {}
+    for part in with_parents(file):
+        node |= content_of(part)
+    return {key: value for key, value in node.items() if key != "defaults"}
 
 
 class Leaf(NamedTuple):

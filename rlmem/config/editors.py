@@ -14,7 +14,7 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import SchemaError
 
 from rlmem.config.paths import conf_dir
-from rlmem.config.schema import CALLBACKS, SECTIONS, SUPPLIED, WRAPPER, TopLevel
+from rlmem.config.schema import CALLBACKS, GROUPS, SECTIONS, SUPPLIED, WRAPPER, TopLevel
 from rlmem.config.targets import annotation, locate, maker, parameters, takes_any_keyword
 
 Schema = dict[str, Any]
@@ -23,8 +23,6 @@ LATER = {"type": "string", "pattern": r"^\$\{.*\}$|^\?\?\?$"}
 """A value that OmegaConf fills in, or one that has to be given."""
 WHOLE = "config"
 """The name of the schema of a whole configuration, and of files with `# @package _global_`."""
-GROUPS = ("memory", "env", "encoder", "batching", "algo")
-"""The groups whose files hold one node, a class with its arguments."""
 
 
 def schema(name: str = WHOLE) -> Schema:
