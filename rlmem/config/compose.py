@@ -39,7 +39,16 @@ from rlmem.config.catalog import (
     yaml_problem,
 )
 from rlmem.config.messages import sentence, shell, to_text
-from rlmem.config.overrides import Options, assign, choice_problem, is_choice, is_class, leaf_paths, parse
+from rlmem.config.overrides import (
+    Options,
+    choice_problem,
+    form_problem,
+    is_choice,
+    is_class,
+    key_problem,
+    leaf_paths,
+    parse,
+)
 from rlmem.config.paths import conf_dir, own_dirs
 from rlmem.config.schema import SECTIONS, SUPPLIED, WRAPPER, Settings, TopLevel
 from rlmem.config.targets import signature_node
@@ -89,7 +98,11 @@ class Base:
 
     def origins(self) -> Origins:
         """The line of a file, or the class, that set each value."""
-        return sources(self.files) | {g: str(name) for g, name in self.choices.items() if is_class(g, name)}
+        return sources(self.files) | {group: str(self.choices[group]) for group in self.classes()}
+
+    def classes(self) -> set[str]:
+        """The groups for which a class was chosen, not an option."""
+        return {g for g, name in self.choices.items() if is_class(g, name) and name not in self.options.get(g, ())}
 
 
 def load(overrides: Sequence[str]) -> Config:
@@ -246,8 +259,19 @@ def _compose(lines: tuple[str, ...], key: Hashable) -> Base:
 def _settle(base: Base, assignments: Sequence[Override], problems: list[str]) -> dict[str, Any]:
     """Set the single values, resolve interpolations and validate."""
     before: Any = OmegaConf.to_container(base.tree)
+    OmegaConf.set_struct(base.tree, False)
+    # What a class on the command line accepts is known once the class is.
+    free = {o.key_or_group.removesuffix("._target_") for o in assignments if o.key_or_group.endswith("._target_")}
+    free |= base.classes()
+    given: Origins = {}
     try:
-        given = assign(base.tree, before, base.choices, assignments, base.options, problems)
+        for override in assignments:
+            key, known = override.key_or_group, override.key_or_group.rpartition(".")[0] in free
+            if problem := form_problem(override, before) or (not known and key_problem(override, before, base.options)):
+                problems.append(problem)
+            else:
+                OmegaConf.update(base.tree, key, override.value(), merge=True, force_add=True)
+                given |= dict.fromkeys(_given([override]), COMMAND_LINE)
         values: Any = OmegaConf.to_container(base.tree, resolve=True)
     except FAILURES as error:
         raise UserError(*problems, root_cause(error)) from error

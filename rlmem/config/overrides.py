@@ -10,9 +10,8 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString, RangeSweep
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
 
-from rlmem.config.catalog import COMMAND_LINE, Origins, default_choices, option_keys
+from rlmem.config.catalog import default_choices, option_keys
 from rlmem.config.messages import SYNONYMS, mistake, nearest, nearest_key, sentence, shell, to_text
 from rlmem.config.paths import conf_dir
 from rlmem.config.schema import GROUPS, SUPPLIED
@@ -154,32 +153,6 @@ def option_for_id(id: str) -> str:
     if name.startswith("ALE/"):
         return f"env=atari env.game={name.removeprefix('ALE/').rpartition('-v')[0] or name}"
     return f"env=minigrid env.id={name}" if name.startswith(("MiniGrid-", "BabyAI-")) else f"env=gym env.id={id}"
-
-
-def assign(
-    tree: DictConfig,
-    before: Tree,
-    choices: Mapping[str, Any],
-    given: Sequence[Override],
-    options: Options,
-    problems: list[str],
-) -> Origins:
-    """Set the values of keys in `before`; returns their origins, and adds to `problems` why others are refused."""
-    OmegaConf.set_struct(tree, False)
-    targets = [o.key_or_group for o in given if o.key_or_group.endswith("._target_")]
-    free = {target.removesuffix("._target_") for target in targets}  # checked against the new target's signature
-    free |= {group for group, name in choices.items() if is_class(group, name) and name not in options.get(group, ())}
-    origins: Origins = {}
-    for override in given:
-        key, value = override.key_or_group, override.value()
-        checked = key.rpartition(".")[0] not in free
-        problem = form_problem(override, before) or (key_problem(override, before, options) if checked else None)
-        if problem:
-            problems.append(problem)
-        else:
-            OmegaConf.update(tree, key, value, merge=True, force_add=True)
-            origins |= {path: COMMAND_LINE for path, _ in leaf_paths({key: value})}
-    return origins
 
 
 def lines_of(override: Override, example: str) -> list[str]:
