@@ -8,6 +8,7 @@ import yaml
 from helpers import SMALLEST
 
 from rlmem.commands.cli import main
+from rlmem.config.catalog import default_choices
 from rlmem.config.foreign import foreign_lines
 from rlmem.config.schema import GROUPS
 
@@ -65,7 +66,7 @@ def test_a_class_is_chosen_like_an_option(group, capsys):
     assert json.loads(Path("run/run.json").read_text())["choices"][group] == f"own_parts.{name}"
     assert main(["resume", "run", "total_steps=64"]) == 0
     assert main(["train", "-m", *others, choice, f"{group}.{key}={value},{value}", "--dry-run"]) == 0
-    assert main(["sweep", *others, f"{choice},{group}", "--dry-run"]) == 2  # no option is called as its group
+    assert main(["sweep", *others, f"{choice},{default_choices()[group]}", "--dry-run"]) == 0
     capsys.readouterr()
     assert main(["config", choice, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
@@ -76,11 +77,6 @@ def test_a_class_is_chosen_like_an_option(group, capsys):
     assert main(["train", "--dry-run", f"{choice}s"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{choice}s: own_parts: no class or function `{name}s`; did you mean `{name}`?" in line
-
-
-def test_a_memory_is_checked_by_its_name(capsys):
-    assert main(["check", "memory=own_parts.Memory", "memory.hidden_size=4", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["memory"] == "own_parts.Memory"
 
 
 def test_another_user_may_choose_shipped_options_only():
