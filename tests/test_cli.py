@@ -280,12 +280,12 @@ class Published(Stale):
 """
 
 
-@pytest.fixture
-def own_module(tmp_path, monkeypatch):
+@pytest.fixture(params=["memory", "memory._target_"])
+def own_module(request, tmp_path, monkeypatch):
     (tmp_path / "leaky_for_check.py").write_text(LEAKY)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    return "memory._target_=leaky_for_check."
+    return f"{request.param}=leaky_for_check."
 
 
 def test_check_measures_every_property_of_a_memory(capsys):
@@ -303,7 +303,7 @@ def short_rows(monkeypatch) -> None:
     monkeypatch.setattr(conformance, "results", partial(conformance.results, long=(300,)))
 
 
-def test_check_takes_the_place_of_the_default_memory_with_a_class_of_your_own(own_module, short_rows, capsys):
+def test_check_measures_a_class_of_your_own(own_module, short_rows, capsys):
     assert main(["check", f"{own_module}Leaky", "memory.width=7", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["memory"], report["state"], report["ok"]) == ("leaky_for_check.Leaky", 7, True)

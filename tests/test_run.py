@@ -394,14 +394,6 @@ def test_any_gymnasium_environment_trains(in_tmp):
         assert read_jsonl(run_dir / "metrics.jsonl")[-1]["step"] == 200
 
 
-def test_a_published_setting_may_fix_the_budget_and_is_still_overridden():
-    config = load(["algo=ppo_popgym"])
-    assert config.values["total_steps"] == 15_000_000
-    assert config.values["env"]["num_envs"] == 64
-    assert config.values["algo"]["gae_lambda"] == 1.0
-    assert load(["algo=ppo_popgym", "total_steps=10", "env.num_envs=8"]).values["total_steps"] == 10
-
-
 def test_tensorboard_shows_what_metrics_jsonl_holds(in_tmp):
     assert_shown(run("logger=tensorboard"))
 

@@ -11,11 +11,11 @@ PARSER = Parser(
     "check",
     "Measure whether a memory keeps the contract of memories (docs/design.md): resets, nothing from the future,\n"
     "finite gradients, ... Exit code 1 if a property fails that no published option declares.\n"
-    "memory._target_=module.Class stands for a class of your own, with the keys of its constructor.",
+    "memory=module.Class stands for a class of your own, with the keys of its constructor.",
     "memory=gru",
     "memory=ffm memory.hidden_size=32 memory.engine=loop --json",
     "memory=ffm memory.engine=triton device=cuda",
-    "memory._target_=leaky.Leaky memory.hidden_size=16",
+    "memory=leaky.Leaky memory.hidden_size=16",
 )
 PARSER.add_argument("--input-size", type=integer_from(1), default=6, metavar="D", help="features that it reads (6)")
 PARSER.add_argument("--json", action="store_true", help="print JSON only")

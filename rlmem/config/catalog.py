@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from rlmem.config import plainyaml
+from rlmem.config.messages import mistake, nearest, to_text
 from rlmem.config.paths import conf_dir, experiments_dir, option_dirs
 from rlmem.errors import UserError, first_line
 from rlmem.system import received
@@ -25,13 +26,31 @@ COMMAND_LINE = "command line"
 
 def catalog(lines: Sequence[str] = ()) -> Catalog:
     """Every group, in the order of config.yaml's defaults; experiments last. `lines` are as for `own_dirs`."""
-    names = sorted(folder.name for folder in conf_dir().iterdir() if folder.is_dir() and folder.name[0] != "_")
-    groups: Catalog = {name: {} for name in (*default_choices(), *names) if name in names}
-    for name, found in groups.items():
-        for folder in option_dirs(name, lines):  # the shipped ones come first, and are not replaced
-            found |= _options(folder) | found
-    experiments = experiments_dir()
-    return groups | ({"experiment": _options(experiments)} if experiments else {})
+    names = dict.fromkeys([*default_choices(), *_groups()])
+    listed = {group: {name: description(file) for name, file in option_files(group, lines).items()} for group in names}
+    if folder := experiments_dir():
+        files = [file for file in sorted(folder.rglob("*.yaml")) if file.is_file() and not file.name.startswith("_")]
+        listed["experiment"] = {f.relative_to(folder).with_suffix("").as_posix(): description(f) for f in files}
+    return listed
+
+
+def _groups() -> list[str]:
+    return sorted(folder.name for folder in conf_dir().iterdir() if folder.is_dir() and folder.name[0] != "_")
+
+
+def option_names(lines: Iterable[str] = ()) -> dict[str, list[str]]:
+    """The options of each group of a run, by the names of their files; `lines` as for `own_dirs`."""
+    lines = list(lines)
+    return {group: sorted(option_files(group, lines)) for group in _groups() if group != "launcher"}
+
+
+def option_files(group: str, lines: Iterable[str] = ()) -> dict[str, Path]:
+    """The file of each option of a group, the shipped ones first, which are not replaced; `lines` as for `own_dirs`."""
+    files: dict[str, Path] = {}
+    for file in (file for folder in option_dirs(group, lines) for file in sorted(folder.glob("[!_]*.yaml"))):
+        if file.is_file():
+            files.setdefault(file.stem, file)
+    return files
 
 
 def as_text(groups: Catalog) -> str:
@@ -65,8 +84,7 @@ def train_help(overrides: list[str]) -> str:
     parts = [f"groups (rlmem list says what each option is):\n{columns(groups)}", f"keys:\n{columns(keys)}"]
     for override in overrides:
         group, _, name = override.partition("=")
-        files = [folder / f"{name}.yaml" for folder in option_dirs(group, overrides)] if group in groups else []
-        if file := next((file for file in files if file.is_file()), None):
+        if group in groups and (file := option_files(group, overrides).get(name)):
             parts.append(f"{override}: {description(file)}\n{columns(option_keys(group, file))}")
     return "\n\n".join(parts)
 
@@ -77,12 +95,6 @@ def default_choices() -> dict[str, str | list[str]]:
     entries = yaml.safe_load((conf_dir() / "config.yaml").read_text(encoding="utf-8"))["defaults"]
     pairs = [next(iter(entry.items())) for entry in entries if isinstance(entry, dict)]
     return {group: choice for group, choice in pairs if not group.startswith(("override ", "optional "))}
-
-
-def _options(folder: Path) -> dict[str, str]:
-    there = (file for file in sorted(folder.rglob("*.yaml")) if file.is_file())
-    files = {file.relative_to(folder).with_suffix("").as_posix(): file for file in there}
-    return {name: description(file) for name, file in files.items() if not file.name.startswith("_")}
 
 
 def option_keys(group: str, file: Path) -> dict[str, str]:
@@ -140,6 +152,24 @@ def with_parents(file: Path) -> list[Path]:
 
     add(file)
     return list(parts)
+
+
+def option(group: str, name: object) -> dict[str, Any]:
+    """The keys of an option, with those of the files that it builds on. Raises UserError for an unknown name."""
+    files = option_files(group)
+    if name not in files:
+        example = f"{group}={default_choices()[group]}"
+        what, where = f"`{group}` has no option {to_text(name)}", f"{group}={to_text(name)}"
+        raise mistake(where, what, near=nearest(name, files), accepted=sorted(files), example=example)
+    return node_of(files[str(name)])
+
+
+def node_of(file: Path) -> dict[str, Any]:
+    """The keys of an option's file, with those of the files that it builds on."""
+    node: dict[str, Any] = {}
+    for part in with_parents(file):
+        node |= content_of(part)
+    return {key: value for key, value in node.items() if key != "defaults"}
 
 
 class Leaf(NamedTuple):

@@ -1,5 +1,6 @@
 """A command line or a stored run plus overrides -> one checked Config, or all its problems at once."""
 
+import json
 import re
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -9,27 +10,48 @@ from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache, reduce
 from operator import getitem
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 from hydra import compose, initialize_config_dir
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import ConfigRepository
 from hydra.core.config_loader import ConfigLoader
-from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from rlmem.config import rules
-from rlmem.config.catalog import COMMAND_LINE, Origins, default_choices, hint, lookup, sources, yaml_problem
+from rlmem.config.catalog import (
+    COMMAND_LINE,
+    Origins,
+    default_choices,
+    hint,
+    lookup,
+    option,
+    option_names,
+    sources,
+    yaml_problem,
+)
 from rlmem.config.messages import sentence, shell, to_text
-from rlmem.config.overrides import Options, assign, choice_problem, is_choice, leaf_paths, parse, read_options
+from rlmem.config.overrides import (
+    Options,
+    choice_problem,
+    form_problem,
+    is_choice,
+    is_class,
+    key_problem,
+    leaf_paths,
+    parse,
+)
 from rlmem.config.paths import conf_dir, own_dirs
 from rlmem.config.schema import SECTIONS, SUPPLIED, WRAPPER, Settings, TopLevel
+from rlmem.config.targets import signature_node
 from rlmem.config.validate import MISSING, Refusal, validate
 from rlmem.errors import UserError, first_line
 from rlmem.system.strictjson import map_values
@@ -48,7 +70,7 @@ class Config:
     """One run.
 
     values: plain and nested
-    choices: the option of each group
+    choices: the option of each group, or `package.module.Class`
     overrides: as given
     ruled: the defaults that follow from the algorithm, the task and the budget: dotted path -> why, or the file
     """
@@ -74,32 +96,35 @@ class Base:
     options: Options
     files: tuple[tuple[str, Path], ...]
 
+    def origins(self) -> Origins:
+        """The line of a file, or the class, that set each value."""
+        return sources(self.files) | {group: str(self.choices[group]) for group in self.classes()}
+
+    def classes(self) -> set[str]:
+        """The groups for which a class was chosen, not an option."""
+        return {g for g, name in self.choices.items() if is_class(g, name) and name not in self.options.get(g, ())}
+
 
 def load(overrides: Sequence[str]) -> Config:
     """Compose conf/ with overrides and check the result. Raises UserError with every problem."""
     base, assignments, problems = compose_base(overrides)
-    # `memory._target_=module.Class` alone replaces the default memory with its keys; beside `memory=OPTION` only the
-    # class of that. Other groups always keep their keys: environments share most of them.
-    alone = not any(line.startswith("memory=") for line in overrides)
-    classes = [str(o.value()) for o in assignments if o.key_or_group == "memory._target_" and alone]
-    own: dict[str, Choice] = {"memory": classes[0]} if classes else {}
-    values = _settle(base, assignments, problems, emptied=own)
-    choices, given = base.choices | own, _given(assignments)
+    values, given = _settle(base, assignments, problems), _given(assignments)
     ruled = sources((package, file) for package, file in base.files if TASKS in file.parts)
-    for path, value, why in rules.defaults(values, choices):
+    for path, value, why in rules.defaults(values, base.choices):
         *sections, key = path.split(".")
         node = reduce(getitem, sections, values)
         if path not in given and node[key] != value:
             node[key], ruled[path] = value, why
-    return Config(values, choices, tuple(overrides), {path: why for path, why in ruled.items() if path not in given})
+    ruled = {path: why for path, why in ruled.items() if path not in given}
+    return Config(values, base.choices, tuple(overrides), ruled)
 
 
 def explain(overrides: Sequence[str]) -> tuple[Config, Origins]:
     """The checked configuration of a command line, and the origins of its values."""
     config = load(overrides)
     base, assignments, _ = compose_base(overrides)
-    found = sources(base.files) | config.ruled | dict.fromkeys(_given(assignments), COMMAND_LINE)
-    return config, {path: lookup(path, found) or "config.yaml" for path, _ in leaf_paths(config.values)}
+    origins = base.origins() | config.ruled | dict.fromkeys(_given(assignments), COMMAND_LINE)
+    return config, {path: lookup(path, origins) or "config.yaml" for path, _ in leaf_paths(config.values)}
 
 
 def _given(assignments: Iterable[Override]) -> dict[str, Any]:
@@ -113,9 +138,10 @@ def apply(config: Config, overrides: Sequence[str]) -> Config:
     Raises one UserError, however much of the stored configuration is missing or wrong.
     """
     missing = [Refusal(group, "is missing", MISSING) for group in (*SUPPLIED, *SECTIONS) if group not in config.values]
-    if faults := missing + validate(config.values)[1]:
+    values, refused = validate(config.values)
+    if faults := missing + refused:
         more = f"; {len(faults) - 1} other values are missing or wrong, too" if len(faults) > 1 else ""
-        raise UserError(f"{_as_text(faults[0], {}, {}, ())}{more}; restore the run's config.yaml")
+        raise UserError(f"{_as_text(faults[0], {}, {}, {})}{more}; restore the run's config.yaml")
     parsed, problems = parse(overrides)
     assignments = [override for override in parsed if not is_choice(override, config.choices)]
     for line, group in [(o.input_line, o.key_or_group) for o in parsed if is_choice(o, config.choices)]:
@@ -123,25 +149,29 @@ def apply(config: Config, overrides: Sequence[str]) -> Config:
         problems.append(f"{line}: {fixed}; start a new run instead")
     # A `${` is escaped: the value was resolved when it was stored, and means itself.
     escaped = lambda value: re.sub(r"(\\*)\$\{", r"\1\1\\${", value) if isinstance(value, str) else value  # noqa: E731
-    base = Base(OmegaConf.create(map_values(escaped, config.values)), config.choices, {}, ())
-    values = _settle(base, assignments, problems, emptied=())
-    return Config(values, config.choices, config.overrides + tuple(overrides))
+    base = Base(OmegaConf.create(map_values(escaped, values)), config.choices, {}, ())
+    return Config(_settle(base, assignments, problems), config.choices, config.overrides + tuple(overrides))
+
+
+class OwnFolders(SearchPathPlugin):
+    """Lets Hydra find the user's options, behind the shipped ones, which they do not replace."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        if any(element.path == str(conf_dir()) for element in search_path.get_path()):
+            for folder in own_dirs():
+                search_path.append("own", f"file://{folder}")
 
 
 @contextmanager
 def config_loader() -> Iterator[ConfigLoader]:
     """Hydra's loader for conf/ and the user's folders."""
+    Plugins.instance().register(OwnFolders)
     outer = GlobalHydra.instance().hydra  # that of a surrounding job, which is restored afterwards
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(conf_dir()), job_name="rlmem", version_base="1.3"), warnings.catch_warnings():
             warnings.filterwarnings("error", message="provider=hydra.searchpath")
-            loader = GlobalHydra.instance().config_loader()
-            for folder in reversed(own_dirs()):  # behind the shipped ones, which they do not replace
-                loader.get_search_path().append("own", f"file://{folder}", SearchPathQuery(provider="main"))
-            # The loader built its repository from the old search path, and does not rebuild it.
-            cast(ConfigLoaderImpl, loader).repository = ConfigRepository(loader.get_search_path())
-            yield loader
+            yield GlobalHydra.instance().config_loader()
     finally:
         GlobalHydra.instance().hydra = outer
 
@@ -151,72 +181,97 @@ def compose_base(overrides: Sequence[str]) -> tuple[Base, list[Override], list[s
     with config_loader() as loader:
         parsed, problems = parse(overrides, loader)
         hydra = tuple(str(override.input_line) for override in parsed if override.is_hydra_override())
-        lines, files, assignments = [*hydra], _files(hydra), []
+        options, lines, assignments = option_names(hydra), [*hydra], list[Override]()
+        keeps_keys = any(override.key_or_group == "memory" for override in parsed)
+        own: dict[tuple[str, str], str] = {}  # (group, class) -> line
+        for override in parsed:
+            line, key, value = str(override.input_line), override.key_or_group, override.value()
+            if override.is_hydra_override():
+                continue
+            if key.partition(".")[0] == "launcher":
+                example = f"rlmem train -m seed=0,1 {shell(line)}"
+                problems.append(sentence(line, "a launcher is for several jobs, with -m", example=example))
+            elif not is_choice(override, options):
+                assignments.append(override)
+                # Other groups always keep their keys: environments share most of them.
+                if key == "memory._target_" and is_class("memory", value) and not keeps_keys:
+                    lines.append(f"memory={value}")
+                    own["memory", value] = line
+            elif problem := choice_problem(override, options):
+                problems.append(problem)
+            else:
+                lines.append(line)
+                if is_class(key, value) and value not in options[key]:
+                    own[key, value] = line
         try:
-            options = _options(hydra, files)
-            for override in parsed:
-                line = str(override.input_line)
-                if override.is_hydra_override():
-                    continue
-                if override.key_or_group.partition(".")[0] == "launcher":
-                    example = f"rlmem train -m seed=0,1 {shell(line)}"
-                    problems.append(sentence(line, "a launcher is for several jobs, with -m", example=example))
-                elif not is_choice(override, options):
-                    assignments.append(override)
-                elif problem := choice_problem(override, options):
-                    problems.append(problem)
-                else:
-                    lines.append(line)
-            base = _compose(tuple(lines), hydra, files)
-            return replace(base, tree=deepcopy(base.tree), choices=deepcopy(base.choices)), assignments, problems
+            classes = tuple(_offer(line, *which) for which, line in own.items())
+            base = _compose(tuple(lines), (classes, _files(hydra)))
+        except UserError as error:
+            raise UserError(*problems, *error.problems) from error
         except FAILURES as error:
             raise UserError(*problems, root_cause(error)) from error
+        return replace(base, tree=deepcopy(base.tree), choices=deepcopy(base.choices)), assignments, problems
 
 
-def _files(hydra: Sequence[str]) -> Hashable:
-    """A key of the caches, which changes with every YAML file; it is always new where `hydra` may name other files."""
-    if hydra:
-        return object()
-    files = [file for folder in (conf_dir(), *own_dirs()) for file in folder.rglob("*.yaml") if file.is_file()]
+def _offer(line: str, group: str, name: str) -> str:
+    """Make a class an option of its group, with the arguments that have defaults; returns the option as text.
+
+    As `memory._target_`, it has no keys but those on the command line.
+    """
+    try:
+        node = {"_target_": name} if "._target_" in line else signature_node(name, SUPPLIED[group])
+    except UserError as error:
+        raise UserError(f"{line}: {error}") from error
+    ConfigStore.instance().store(name, node, group)
+    return json.dumps(node)
+
+
+def _files(lines: Sequence[str]) -> Hashable:
+    """A key of the cache, which changes with every YAML file."""
+    files = [file for folder in (conf_dir(), *own_dirs(lines)) for file in folder.rglob("*.yaml") if file.is_file()]
     return tuple((str(file), known.st_mtime_ns, known.st_size) for file in files for known in [file.stat()])
 
 
-# Hydra takes a quarter of a second for these two.
 @lru_cache(maxsize=500)
-def _options(hydra: tuple[str, ...], files: Hashable) -> Options:
-    return read_options(GlobalHydra.instance().config_loader(), hydra)
-
-
-@lru_cache(maxsize=500)
-def _compose(chosen: tuple[str, ...], hydra: tuple[str, ...], files: Hashable) -> Base:
-    lines, options = list(chosen), _options(hydra, files)
-    tree = compose("config", overrides=lines, return_hydra_config=True)
+def _compose(lines: tuple[str, ...], key: Hashable) -> Base:
+    """The composition of choices; Hydra takes a quarter of a second. `key` changes with all that it reads."""
+    tree = compose("config", overrides=list(lines), return_hydra_config=True)
     folders = [Path(source.path) for source in tree.hydra.runtime.config_sources if source.schema == "file"]
-    defaults = GlobalHydra.instance().config_loader().compute_defaults_list("config", lines, RunMode.RUN).defaults
+    defaults = GlobalHydra.instance().config_loader().compute_defaults_list("config", list(lines), RunMode.RUN).defaults
+    options = option_names(line for line in lines if line.startswith("hydra"))
     paths = [(entry.config_path or "").partition("/") for entry in defaults if entry.parent == "config"]
     choices: dict[str, Choice] = {}
     for group in options:
         names, several = [n for own, _, n in paths if own == group], isinstance(default_choices().get(group), list)
         if names or several:
             choices[group] = names if several else names[0]
-    with open_dict(tree):
-        del tree["hydra"]
-        for group in choices:
-            tree.setdefault(group, {})
     merged: list[tuple[str, Path]] = []
     for entry in defaults:
         places = [folder / f"{entry.config_path}.yaml" for folder in folders]
         merged += [(entry.package or "", file) for file in places if file.is_file()][:1]
+    with open_dict(tree):
+        del tree["hydra"]
+        for group in choices:
+            tree.setdefault(group, {})
     return Base(tree, choices, options, tuple(merged))
 
 
-def _settle(base: Base, assignments: Sequence[Override], problems: list[str], emptied: Iterable[str]) -> dict[str, Any]:
-    """Set the single values, resolve interpolations and validate; the groups `emptied` begin without keys."""
+def _settle(base: Base, assignments: Sequence[Override], problems: list[str]) -> dict[str, Any]:
+    """Set the single values, resolve interpolations and validate."""
     before: Any = OmegaConf.to_container(base.tree)
+    OmegaConf.set_struct(base.tree, False)
+    # What a class on the command line accepts is known once the class is.
+    free = {o.key_or_group.removesuffix("._target_") for o in assignments if o.key_or_group.endswith("._target_")}
+    free |= base.classes()
+    given: Origins = {}
     try:
-        with open_dict(base.tree):
-            base.tree.update({group: {} for group in emptied})
-        given = assign(base.tree, before, assignments, base.options, problems)
+        for override in assignments:
+            key, known = override.key_or_group, override.key_or_group.rpartition(".")[0] in free
+            if problem := form_problem(override, before) or (not known and key_problem(override, before, base.options)):
+                problems.append(problem)
+            else:
+                OmegaConf.update(base.tree, key, override.value(), merge=True, force_add=True)
+                given |= dict.fromkeys(_given([override]), COMMAND_LINE)
         values: Any = OmegaConf.to_container(base.tree, resolve=True)
     except FAILURES as error:
         raise UserError(*problems, root_cause(error)) from error
@@ -226,7 +281,8 @@ def _settle(base: Base, assignments: Sequence[Override], problems: list[str], em
         problems.append(sentence(path, required, example=hint(path, base.files)))
     touched = dict.fromkeys(path.partition(".")[0] for path in given)  # after a wrong name, only these: it stays fast
     checked, faults = validate(values, only=touched if problems else None)
-    problems += [_as_text(fault, given, before, base.files) for fault in faults]
+    origins = base.origins() if faults else {}
+    problems += [_as_text(fault, given, before, origins) for fault in faults]
     if problems:
         raise UserError(*dict.fromkeys(problems))
     if not checked.get(WRAPPER, True):  # runs without any are stored, and known, as those of before there were some
@@ -234,14 +290,16 @@ def _settle(base: Base, assignments: Sequence[Override], problems: list[str], em
     return checked
 
 
-def _as_text(fault: Refusal, given: Origins, before: Mapping[str, Any], files: Iterable[tuple[str, Path]]) -> str:
+def _as_text(fault: Refusal, given: Origins, before: Mapping[str, Any], origins: Origins) -> str:
     """The sentence for a refused value: where it was set, and the shipped value as the example."""
     if fault.value == MISSING:
         return f"{fault.path}: {fault.what}"
     source = lookup(fault.path, given)
     default = dict(leaf_paths(before)).get(fault.path, MISSING)
+    if fault.path == "memory._target_":  # it may have taken the place of the default memory
+        default = option("memory", str(default_choices()["memory"]))["_target_"]
     example = f"{fault.path}={to_text(default)}" if source and default != MISSING else None
-    source = source or lookup(fault.path, sources(files)) or "the stored run"
+    source = source or lookup(fault.path, origins) or "the stored run"
     where = f"{fault.path}={to_text(fault.value)} ({source})"
     return sentence(where, fault.what, near=fault.near, accepted=fault.accepted, example=example)
 

@@ -4,17 +4,17 @@ They are made from the annotations by which `rlmem.config.validate` checks runs.
 choices that do not go together, and classes that are not rlmem's own.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import SchemaError
 
+from rlmem.config.catalog import content_of
 from rlmem.config.paths import conf_dir
-from rlmem.config.schema import CALLBACKS, SECTIONS, SUPPLIED, WRAPPER, TopLevel
+from rlmem.config.schema import CALLBACKS, GROUPS, SECTIONS, SUPPLIED, WRAPPER, TopLevel
 from rlmem.config.targets import annotation, locate, maker, parameters, takes_any_keyword
 
 Schema = dict[str, Any]
@@ -23,37 +23,24 @@ LATER = {"type": "string", "pattern": r"^\$\{.*\}$|^\?\?\?$"}
 """A value that OmegaConf fills in, or one that has to be given."""
 WHOLE = "config"
 """The name of the schema of a whole configuration, and of files with `# @package _global_`."""
-GROUPS = ("memory", "env", "encoder", "batching", "algo")
-"""The groups whose files hold one node, a class with its arguments."""
 
 
 def schema(name: str = WHOLE) -> Schema:
     """The schema of files of one kind: `config`, or a group of GROUPS."""
-    nodes = {group: _node(group) for group in SUPPLIED if group != "logger"}
-    top: Schema = _ref(name) if name in GROUPS else {"$ref": "#/$defs/whole"}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "$defs": {**nodes, "whole": _whole()}}
-
-
-def _whole() -> Schema:
-    """A whole configuration, or a part of one."""
     named = {"type": "object", "additionalProperties": {"type": "object"}}
-    return _object(
-        {name: _typed(annotation(p, TopLevel), "") for name, p in parameters(TopLevel).items()}
-        | {name: _of(section, "", ()) for name, section in SECTIONS.items()}
-        | {group: _ref(group) for group in SUPPLIED if group != "logger"}
-        | {
-            "logger": named,
-            WRAPPER: named,
-            CALLBACKS: named,
-            "hydra": {"type": "object"},
-            "defaults": {"type": "array"},
-        }
-    )
+    whole = _of(TopLevel, "")["properties"] | {section: _of(keys, "") for section, keys in SECTIONS.items()}
+    del whole["_target_"]
+    whole |= {group: _ref(group) for group in GROUPS} | {"logger": named, WRAPPER: named, CALLBACKS: named}
+    definitions = {group: _node(group) for group in GROUPS} | {WHOLE: _object(whole | {"hydra": {"type": "object"}})}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_ref(name), "$defs": definitions}
 
 
 def _node(group: str) -> Schema:
     """A class of a group with its arguments, or some of its arguments alone."""
-    known = {target: _of(locate(target), group, SUPPLIED[group]) for target in _targets(group)}
+    contents = [content_of(file) for file in sorted((conf_dir() / group).glob("*.yaml"))]
+    # The class of most algorithms is in a whole configuration.
+    targets = dict.fromkeys(content.get(group, content).get("_target_") for content in contents)
+    known = {target: _of(locate(target), group) for target in targets if target}
     every: dict[str, Any] = {}
     for one in known.values():
         for key, value in one["properties"].items():
@@ -66,21 +53,11 @@ def _node(group: str) -> Schema:
     return {"type": "object", "properties": {"_target_": {"type": "string"}}, "allOf": [*cases, without]}
 
 
-def _targets(group: str) -> list[str]:
-    """The classes that the shipped options of a group name, in the order of their files."""
-    found = []
-    for file in sorted((conf_dir() / group).glob("*.yaml")):
-        content: Schema = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-        target = content.get(group, content).get("_target_")  # that of most algorithms is in a whole configuration
-        found += [target] if target else []
-    return list(dict.fromkeys(found))
-
-
-def _of(target: Callable[..., Any], group: str, supplied: Iterable[str]) -> Schema:
-    """The arguments of a target, without those that are supplied at run time."""
-    taken = {name: p for name, p in parameters(target).items() if name not in supplied}
+def _of(target: Callable[..., Any], group: str) -> Schema:
+    """The arguments of a target, without those that a group gets at run time."""
     special = {"_target_": {"type": "string"}, "defaults": {"type": "array"}}
     special |= {"evaluation": {"type": "object"}, "num_envs": {}} if group == "env" else {}
+    taken = {name: p for name, p in parameters(target).items() if name not in SUPPLIED.get(group, ())}
     typed = {name: _typed(annotation(p, target), group) for name, p in taken.items()}
     return _object(special | typed, more=takes_any_keyword(target))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from rlmem.config.messages import mistake
 from rlmem.config.overrides import leaf_paths
+from rlmem.config.schema import GROUPS
 from rlmem.config.targets import current
 
 PACKAGES = {
@@ -71,7 +72,7 @@ def foreign_lines(lines: Iterable[str]) -> dict[str, str]:
     found = {}
     for line in lines:
         key, _, value = line.lstrip("+~").partition("=")
-        if "_target_" in line:
+        if "_target_" in line or (key.strip() in GROUPS and "." in value):  # no shipped option has a dot in its name
             found[line] = "it may name code outside rlmem"
         elif "${" in line:
             found[line] = "it may name what lies outside the sweep"

@@ -4,20 +4,17 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_loader import ConfigLoader
-from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString, RangeSweep
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
 
-from rlmem.config.catalog import COMMAND_LINE, Origins, default_choices, option_keys
+from rlmem.config.catalog import default_choices, option_keys
 from rlmem.config.messages import SYNONYMS, mistake, nearest, nearest_key, sentence, shell, to_text
 from rlmem.config.paths import conf_dir
-from rlmem.config.schema import SUPPLIED
+from rlmem.config.schema import GROUPS, SUPPLIED
 from rlmem.errors import UserError, brief
 
 EXAMPLE = "rlmem train memory=ffm"
@@ -32,6 +29,9 @@ Options = Mapping[str, list[str]]
 
 GYMNASIUM_ID = r"([\w.-]+:)?(?:[\w.-]+/)?[\w.-]+-v\d+"
 """An id such as CartPole-v1 or ALE/Pong-v5."""
+
+CLASS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
+"""The form of `package.module.Class`."""
 
 MOST_JOBS = 10_000
 """The most jobs of one command: all are composed and checked, at a quarter of a second each, before one starts."""
@@ -117,18 +117,14 @@ def key_problem(override: Override, tree: Tree, options: Options) -> str | None:
     return sentence(line, f"`{key}` is a section; set one of its keys", accepted=names, example=_setting(key, tree))
 
 
-def read_options(loader: ConfigLoader, hydra_lines: Iterable[str]) -> Options:
-    """The groups in Hydra's search path, which `hydra.searchpath=[...]` may extend."""
-    # `loader.get_group_options` makes a repository for every group, which takes half the time of a composition.
-    _, repository = cast(ConfigLoaderImpl, loader)._parse_overrides_and_create_caching_repo("config", [*hydra_lines])
-    groups = [g for g in loader.list_groups("") if g[0] != "_" and g not in ("hydra", "launcher")]  # not part of a run
-    found = {group: repository.get_group_options(group, ObjectType.CONFIG) for group in groups}
-    return {group: sorted(name for name in names if not name.startswith("_")) for group, names in found.items()}
-
-
 def is_choice(override: Override, groups: Mapping[str, Any]) -> bool:
     """Whether an override chooses an option, rather than setting a value."""
     return override.key_or_group in groups and not isinstance(override.value(), dict)
+
+
+def is_class(group: str, name: object) -> bool:
+    """Whether a choice of a group has the form of a class or function, which may take the place of an option."""
+    return group in GROUPS and isinstance(name, str) and CLASS.fullmatch(name) is not None
 
 
 def choice_problem(override: Override, options: Options) -> str | None:
@@ -140,7 +136,8 @@ def choice_problem(override: Override, options: Options) -> str | None:
     example = f"rlmem train {shell(f'{group}={to_text(default)}')}"
     if isinstance(choice, list) and not isinstance(default, list):
         return sentence(line, f"`{group}` takes one option", accepted=names, example=example)
-    wrong = [name for name in (choice if isinstance(choice, list) else [choice]) if name not in names]
+    several = choice if isinstance(choice, list) else [choice]
+    wrong = [name for name in several if name not in names and not is_class(group, name)]
     if not wrong:
         return None
     what = f"`{group}` has no option {to_text(wrong[0]) or 'without a name'}"
@@ -156,24 +153,6 @@ def option_for_id(id: str) -> str:
     if name.startswith("ALE/"):
         return f"env=atari env.game={name.removeprefix('ALE/').rpartition('-v')[0] or name}"
     return f"env=minigrid env.id={name}" if name.startswith(("MiniGrid-", "BabyAI-")) else f"env=gym env.id={id}"
-
-
-def assign(tree: DictConfig, before: Tree, given: Sequence[Override], options: Options, problems: list[str]) -> Origins:
-    """Set the values of keys in `before`; returns their origins, and adds to `problems` why others are refused."""
-    OmegaConf.set_struct(tree, False)
-    targets = [o.key_or_group for o in given if o.key_or_group.endswith("._target_")]
-    free = {target.removesuffix("._target_") for target in targets}  # checked against the new target's signature
-    origins: Origins = {}
-    for override in given:
-        key, value = override.key_or_group, override.value()
-        checked = key.rpartition(".")[0] not in free
-        problem = form_problem(override, before) or (key_problem(override, before, options) if checked else None)
-        if problem:
-            problems.append(problem)
-        else:
-            OmegaConf.update(tree, key, value, merge=True, force_add=True)
-            origins |= {path: COMMAND_LINE for path, _ in leaf_paths({key: value})}
-    return origins
 
 
 def lines_of(override: Override, example: str) -> list[str]:

@@ -17,6 +17,9 @@ SUPPLIED = {
 }
 """The groups of a run, and the constructor arguments that `rlmem.run.train` supplies, not the configuration."""
 
+GROUPS = ("memory", "env", "encoder", "batching", "algo")
+"""The groups of one node, a class with its arguments."""
+
 WRAPPER = "wrapper"
 """The group of several options with a node for each wrapper of the environment, by its name, from the inside out."""
 

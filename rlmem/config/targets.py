@@ -2,9 +2,10 @@
 
 import importlib
 import inspect
+import json
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext, suppress
 from functools import partial
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -42,6 +43,18 @@ def _prepared(node: dict[str, Any]) -> Callable[..., Any]:
         if key in accepted and isinstance(value, dict) and maker(annotation(accepted[key], target)):
             inner[key] = _prepared(value)
     return partial(target, **inner)
+
+
+def signature_node(target: str, supplied: Collection[str]) -> dict[str, Any]:
+    """The node of a class whose arguments have their own defaults, without those that are `supplied` or no plain data.
+
+    Raises UserError if `target` cannot be imported.
+    """
+    node: dict[str, Any] = {"_target_": target}
+    for name, parameter in parameters(locate(target)).items():
+        with suppress(TypeError, ValueError):
+            node |= {} if name in supplied else {name: json.loads(json.dumps(parameter.default))}
+    return node
 
 
 def require_kind(target: str, kinds: tuple[type, ...]) -> None:

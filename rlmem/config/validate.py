@@ -18,6 +18,8 @@ from rlmem.errors import UserError
 from rlmem.system.strictjson import map_values
 
 MISSING = "???"
+NAMED = {"logger": SUPPLIED["logger"], WRAPPER: ("env",), CALLBACKS: ()}
+"""The keys with a node for each name, and the arguments that these nodes get at run time."""
 _STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
@@ -37,12 +39,8 @@ def validate(values: dict[str, Any], only: Collection[str] | None = None) -> tup
     for name in values if only is None else only:
         if name in SECTIONS:
             checked[name] = check.arguments(name, values[name], SECTIONS[name])
-        elif name == "logger":
-            checked[name] = check.loggers(values[name])
-        elif name == WRAPPER:
-            checked[name] = check.nodes(name, values[name], ("env",))
-        elif name == CALLBACKS:
-            checked[name] = check.nodes(name, values[name])
+        elif name in NAMED:
+            checked[name] = check.nodes(name, values[name], NAMED[name])
         elif name in SUPPLIED:
             checked[name] = check.node(name, values[name], SUPPLIED[name])
     sections = {*SECTIONS, *SUPPLIED, CALLBACKS, WRAPPER}
@@ -76,18 +74,13 @@ class _Check:
         self.refusals.append(Refusal(path, what, value, near, accepted))
         return value
 
-    def loggers(self, entries: Any) -> Any:
-        """The mapping `logger`, in which {} is the local logger, for which nothing is built."""
-        if not isinstance(entries, dict):
-            return self.refuse("logger", "expected a mapping of loggers", entries)
-        built = {name: node for name, node in entries.items() if node != {}}
-        return entries | self.nodes("logger", built, SUPPLIED["logger"])
-
-    def nodes(self, path: str, entries: Any, supplied: Collection[str] = ()) -> Any:
-        """A mapping from names to nodes."""
+    def nodes(self, path: str, entries: Any, supplied: Collection[str]) -> Any:
+        """A mapping from names to nodes. {} is the local logger, for which nothing is built."""
         if not isinstance(entries, dict):
             return self.refuse(path, "expected a mapping {name: {_target_: module.Class}}", entries)
-        return {name: self.node(f"{path}.{name}", node, supplied) for name, node in entries.items()}
+        local = [name for name, node in entries.items() if node == {} and path == "logger"]
+        checked = {name: self.node(f"{path}.{name}", entries[name], supplied) for name in entries if name not in local}
+        return entries | checked
 
     def node(self, path: str, node: Any, supplied: Collection[str], made: Any = None) -> Any:
         """The node at `path`; its `_target_` gets the arguments `supplied` at run time and must derive from `made`."""

@@ -8,8 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from gymnasium import Space, spaces
 
-from rlmem.config.catalog import content_of, default_choices, description, with_parents
-from rlmem.config.paths import option_dirs
+from rlmem.config.catalog import default_choices, description, node_of, option_files
 from rlmem.config.targets import annotation, build, locate, parameters, require_kind
 from rlmem.errors import UserError
 from rlmem.run.build import BASES
@@ -49,17 +48,9 @@ def rows(lines: Sequence[str] = (), names: Sequence[str] = ()) -> list[Row]:
     names: these options alone
     """
     found = []
-    files = {
-        file.stem: file
-        for folder in reversed(option_dirs("env", lines))
-        for file in folder.glob("[!_]*.yaml")
-        if file.is_file()
-    }
+    files = option_files("env", lines)
     for file in (file for name, file in sorted(files.items()) if not names or name in names):
-        node: dict[str, Any] = {}
-        for part in with_parents(file):
-            node |= content_of(part)
-        node = {key: value for key, value in node.items() if key not in ("defaults", "evaluation")}
+        node = {key: value for key, value in node_of(file).items() if key != "evaluation"}
         first, env = _row(file, node)
         levels = getattr(env, "levels", ()) if "level" in node else ()
         others = _other_backends(node) if env is not None else []

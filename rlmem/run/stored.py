@@ -12,7 +12,7 @@ from torch.nn import Module
 
 from rlmem.config.compose import Config, apply
 from rlmem.config.foreign import foreign_problems, refuse
-from rlmem.config.messages import sentence, shell, to_text
+from rlmem.config.messages import mistake, shell, to_text
 from rlmem.config.overrides import leaf_paths
 from rlmem.config.schema import SUPPLIED
 from rlmem.config.targets import current
@@ -54,15 +54,12 @@ def stored_config(
         refuse({path: why for path, why in foreign_problems(values).items() if path not in given}, run_dir)
         if rundir.is_edited(run_dir):
             what = "was edited since it was written; new values belong on the command line"
-            raise UserError(
-                sentence(
-                    str(run_dir / "config.yaml"), what, example="--trust (trust=True in Python) if the change is meant"
-                )
-            )
+            example = "--trust (trust=True in Python) if the change is meant"
+            raise mistake(str(run_dir / "config.yaml"), what, example=example)
     if values.get("compile") == "inductor":
         if command and not any(override.startswith("compile=") for override in overrides):
             what = "compile=inductor is not supported any more, and last digits differ without it"
-            raise UserError(sentence(str(run_dir), what, example=f"{command} compile=off"))
+            raise mistake(str(run_dir), what, example=f"{command} compile=off")
         values = values | {"compile": "off"}
     stored = Config(values, about["choices"], tuple(about["overrides"]))
     if missing := [group for group in SUPPLIED if group not in about["choices"]]:
@@ -162,11 +159,10 @@ def load_agent(agent: Module, run_dir: Path, which: int | str | None = None, cha
     state = agent_state(run_dir, which)
     with fitting(run_dir):
         shapes = [{name: x.shape for name, x in weights.items()} for weights in (agent.state_dict(), state["agent"])]
-    if changed and shapes[0] != shapes[1]:
-        what = "has other observations or actions than those that the agent was trained with"
-        place = run_dir / "config.yaml"
-        raise UserError(f"{changed}: {what}; expected the same spaces; e.g. those of the environment in {place}")
-    with fitting(run_dir):
+        if changed and shapes[0] != shapes[1]:
+            what = "has other observations or actions than those that the agent was trained with"
+            place = run_dir / "config.yaml"
+            raise UserError(f"{changed}: {what}; expected the same spaces; e.g. those of the environment in {place}")
         agent.load_state_dict(state["agent"])
     if bad := not_finite(state):
         warnings.warn(f"{run_dir}: at step {state['step']} {bad}; what its agent does means nothing", stacklevel=2)

@@ -6,8 +6,6 @@ from pathlib import Path
 from shutil import disk_usage
 from typing import Any
 
-from torch.utils._pytree import tree_leaves
-
 from rlmem import __version__
 from rlmem.config.compose import Config
 from rlmem.config.foreign import foreign_problems
@@ -19,7 +17,7 @@ from rlmem.memory.base import Memory
 from rlmem.record import rundir
 from rlmem.run.assemble import Parts, learning_threads
 from rlmem.run.build import make_evaluation_env, scan_engines
-from rlmem.run.forecast import checkpoint_bytes, parameters, replay_bytes, size
+from rlmem.run.forecast import checkpoint_bytes, numbers, parameters, replay_bytes, size
 from rlmem.run.trunks import SEVERAL_PARTS
 
 
@@ -136,9 +134,8 @@ def _reads(parts: Parts) -> str | None:
 
 
 def _sizes(memory: Memory, parts: Parts) -> str:
-    numbers = sum(leaf.numel() * (2 if leaf.is_complex() else 1) for leaf in tree_leaves(memory.initial_state(1)))
-    facts = [f"{parameters(memory):,} parameters", f"state of {numbers:,} numbers", *scan_engines(memory, parts.device)]
-    return ", ".join(facts)
+    sizes = f"{parameters(memory):,} parameters", f"state of {numbers(memory.initial_state(1)):,} numbers"
+    return ", ".join([*sizes, *scan_engines(memory, parts.device)])
 
 
 def _env(node: Mapping[str, Any], parts: Parts) -> str:

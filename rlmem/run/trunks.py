@@ -8,7 +8,8 @@ import torch
 from gymnasium import Space, spaces
 
 from rlmem.agents.trunk import Trunk, Trunks
-from rlmem.config.compose import Config, load
+from rlmem.config.catalog import option
+from rlmem.config.compose import Config
 from rlmem.config.messages import to_text
 from rlmem.config.targets import locate
 from rlmem.errors import UserError
@@ -33,7 +34,7 @@ def with_encoder(config: Config, observation_space: Space) -> Config:
     if any(line.startswith("encoder=") for line in config.overrides):
         what = f"reads one part of an observation, and that of env={config.choices['env']} has: {', '.join(names)}"
         raise UserError(f"encoder={chosen}: {what}; e.g. encoder=dict")
-    given, ours = config.values["encoder"], load(["encoder=dict"]).values["encoder"]
+    given, ours = config.values["encoder"], option("encoder", "dict")
     for line in config.overrides:
         path, equals, _ = line.lstrip("+").partition("=")
         if equals and path.startswith("encoder.") and path.removeprefix("encoder.") not in SHARED:
@@ -125,7 +126,7 @@ def _critic_memory(
     if name is None:
         return make_memory
     try:
-        node = load([f"memory={name}"]).values["memory"]
+        node = option("memory", name)
     except UserError as error:
         raise UserError(f"algo.critic_memory={to_text(name)}: {error}") from error
     given = config.values["memory"]

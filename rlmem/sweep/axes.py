@@ -8,10 +8,10 @@ from itertools import chain, product
 
 from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 
-from rlmem.config.catalog import default_choices
-from rlmem.config.compose import FAILURES, config_loader, root_cause
+from rlmem.config.catalog import default_choices, option_names
+from rlmem.config.compose import config_loader
 from rlmem.config.messages import sentence, shell
-from rlmem.config.overrides import lines_of, parse, read_options, require_few, require_short
+from rlmem.config.overrides import lines_of, parse, require_few, require_short
 from rlmem.errors import UserError
 from rlmem.sweep.spec import EXAMPLE, PAIR, SweepSpec
 
@@ -64,10 +64,7 @@ def axes(spec: SweepSpec) -> list[Axis]:
         if unreadable := [problem for _, problems in parsed for problem in problems]:
             raise UserError(*unreadable)
         hydra = [line for line in spec.overrides if line.startswith("hydra.searchpath")]
-        try:
-            options = read_options(loader, hydra)
-        except FAILURES as error:
-            raise UserError(root_cause(error)) from error
+        options = option_names(hydra)
         found, problems = [], _problems_of_keys(chain.from_iterable(together for together, _ in parsed))
         for together, _ in parsed:
             try:
