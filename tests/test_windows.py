@@ -291,23 +291,3 @@ def test_a_window_of_gtrxl_is_what_it_sees_step_by_step(recording):
         state[f"L{i}.k"], state[f"L{i}.v"] = layer.keys_and_values(e[:, i])
     y, _ = memory(x, state, recording.arrays["start"])
     torch.testing.assert_close(y, recording.array("step.y"), rtol=0, atol=1e-11)
-
-
-@pytest.mark.parametrize("unfilled", ["masked", "attended"])
-@pytest.mark.parametrize("T", [90, 300])
-def test_chunks_of_gtrxl_are_one_chunk(unfilled, T, monkeypatch):
-    """Values and gradients of a row longer than a chunk, and those of the same in one, by the operations of torch."""
-    monkeypatch.setattr(native, "takes", lambda *tensors: False)
-    torch.manual_seed(0)
-    memory = GTrXL(D, 8, 2, 2, window=20, unfilled=unfilled).double()
-    with torch.no_grad():
-        for parameter in memory.parameters():
-            parameter.copy_(torch.randn_like(parameter) / 2)
-    x, start = stream(T)
-    found = []
-    for most in (8, 1000):
-        monkeypatch.setattr("rlmem.memory.gtrxl.SMALLEST_CHUNK", most)
-        y, _ = memory(x, memory.initial_state(len(x)), start)
-        found.append([y, *torch.autograd.grad(y.cos().sum(), list(memory.parameters()))])
-    for ours, truth in zip(*found, strict=True):
-        torch.testing.assert_close(ours, truth, rtol=1e-9, atol=1e-9)

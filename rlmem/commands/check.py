@@ -1,7 +1,6 @@
 """`rlmem check`: the contract of memories, measured."""
 
 import contextlib
-import os
 
 from rlmem.commands.toolkit import Arguments, Parser, integer_from, stdout_to_stderr
 from rlmem.system.command import show
@@ -26,7 +25,7 @@ def run(args: Arguments) -> int:
     from rlmem.config.compose import load
 
     config = load(args.overrides)
-    from rlmem.conformance import facts, on_two_cores, results
+    from rlmem.conformance import facts, results
     from rlmem.loops.base import one_thread
     from rlmem.run.assemble import choose_device
     from rlmem.run.build import build_memory
@@ -42,8 +41,7 @@ def run(args: Arguments) -> int:
             scan = f", {head['engine']} scan" if head["engine"] else ""
             size = f"{head['parameters']:,} parameters, state of {head['state']:,} numbers{scan}"
             show(f"memory={name}: {head['class']}, {size}")
-        forks = hasattr(os, "fork") and device.type == "cpu" and not args.debug
-        for result in on_two_cores(memory) if forks else results(lambda: memory, reraise=args.debug):
+        for result in results(lambda: memory, reraise=args.debug):
             found.append(result)
             if not args.json:
                 show(result)

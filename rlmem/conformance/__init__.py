@@ -7,7 +7,6 @@ is allowed. A published option may break one on purpose: the memory's attribute 
 """
 
 import math
-import multiprocessing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from rlmem.conformance.probe import Probe, parameter_of
 from rlmem.errors import one_line
 from rlmem.memory.base import Memory
 
-__all__ = ["PROPERTIES", "Result", "check", "facts", "on_two_cores", "results"]
+__all__ = ["PROPERTIES", "Result", "check", "facts", "results"]
 
 Property = Callable[[Probe], Iterator[Measurement]]
 
@@ -35,8 +34,6 @@ ORDER: tuple[Property, ...] = (
 )  # fmt: skip
 PROPERTIES: Mapping[str, Property] = {measure.__name__: measure for measure in ORDER}
 """The properties by name, in the order of the report."""
-LONGEST = "finite_gradients"
-"""The property that takes the most time."""
 
 
 @dataclass(frozen=True)
@@ -105,25 +102,6 @@ def results(
         if passed and published is not None:
             passed, detail, published = False, f"declared in `breaks`, but it holds: {published}", None
         yield Result(name, passed, worst.value, worst.bound, detail, published)
-
-
-def on_two_cores(memory: Memory) -> Iterator[Result]:
-    """As `results`, with the slowest property in a forked process; only for memories on the CPU, and with `os.fork`.
-
-    Call it while torch has used one thread only: the threads of OpenMP do not survive a fork.
-    """
-    others = [name for name in PROPERTIES if name != LONGEST]
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=lambda: theirs.send(check(lambda: memory, only=[LONGEST])), daemon=True)
-    child.start()
-    theirs.close()
-    yield from results(lambda: memory, only=others)
-    try:
-        yield from ours.recv()
-    except EOFError:  # it died, perhaps out of memory: an error here is seen
-        yield from results(lambda: memory, only=[LONGEST])
-    child.join()
 
 
 def facts(memory: Memory) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import PackedSequence
 from rlmem.memory.base import RecurrentCell
 from rlmem.scan import cells, native
 from rlmem.scan.matmul import linear
-from rlmem.scan.packed import SharedWeight, over_steps
+from rlmem.scan.packed import over_steps
 from rlmem.types import PositiveInt, State
 
 
@@ -21,7 +21,7 @@ class BRC(RecurrentCell):
         a = 1 + tanh(U_r x + W_r h + b_r),   c = sigmoid(U_z x + W_z h + b_z)
         h' = c * h + (1 - c) * tanh(U_h x + a * h),   y = h'
 
-    State: h [B, H]. A kernel of the native engine on the CPU (`rlmem.scan.cells`), elsewhere a loop over slots.
+    State: h [B, H].
 
     hidden_size: H, width of state and output
     recurrent: "matrix", W is [H, H] and units modulate each other (nBRC); "vector", W is [H] and each sees itself (BRC)
@@ -29,14 +29,6 @@ class BRC(RecurrentCell):
         "glorot", as in the released code, has 2 / (D + H). Where x is far narrower than the state, as 6 beside 256,
         that drives the state so weakly that its gradients grow without bound in nBRC.
     """
-
-    U_r: nn.Parameter
-    U_z: nn.Parameter
-    U_h: nn.Parameter
-    W_r: nn.Parameter
-    W_z: nn.Parameter
-    b_r: nn.Parameter
-    b_z: nn.Parameter
 
     def __init__(
         self,
@@ -48,43 +40,36 @@ class BRC(RecurrentCell):
         super().__init__(input_size, hidden_size)
         self.recurrent, self.state_shape, H = recurrent, (hidden_size,), hidden_size
         bound = sqrt(3 / input_size if init == "fan_in" else 6 / (input_size + H))
-        for name in ("U_r", "U_z", "U_h"):
-            self.register_parameter(name, nn.Parameter(torch.empty(H, input_size).uniform_(-bound, bound)))
-        for gate in ("r", "z"):
-            first = torch.ones(H) if recurrent == "vector" else nn.init.xavier_uniform_(torch.empty(H, H))
-            self.register_parameter(f"W_{gate}", nn.Parameter(first))
-            self.register_parameter(f"b_{gate}", nn.Parameter(torch.zeros(H)))
+        weights = (torch.empty(H, input_size).uniform_(-bound, bound) for _ in range(3))
+        self.U_r, self.U_z, self.U_h = map(nn.Parameter, weights)
+        self.W_r, self.b_r = self._recurrent(H), nn.Parameter(torch.zeros(H))
+        self.W_z, self.b_z = self._recurrent(H), nn.Parameter(torch.zeros(H))
+
+    def _recurrent(self, H: int) -> nn.Parameter:
+        vector = self.recurrent == "vector"
+        return nn.Parameter(torch.ones(H) if vector else nn.init.xavier_uniform_(torch.empty(H, H)))
 
     def cell(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        drive, candidate = self._drive(x)
-        return self._cell(drive + self._modulated(state), candidate, state)
+        return self._cell(self._drive(x), state)
 
     def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
-        sizes = packed.batch_sizes.tolist()
-        drive, candidate = self._drive(packed.data)
-        tensors = drive, candidate, state, torch.cat([self.W_r, self.W_z])
-        if native.takes(*tensors):
-            h = cells.brc(*tensors, packed.batch_sizes)
+        drive, W = self._drive(packed.data), torch.cat([self.W_r, self.W_z])
+        if native.takes(*drive, state, W):
+            h = cells.brc(*drive, state, W, packed.batch_sizes)
             return h, h[last]
-        if self.recurrent == "vector":
-            inputs = zip(drive.split(sizes), candidate.split(sizes), strict=True)
-            return over_steps(lambda x, h: self._cell(x[0] + self._modulated(h), x[1], h), inputs, sizes, state)
-        shared = SharedWeight(tensors[-1], drive, sizes)
-        return over_steps(lambda x, h: self._cell(shared.product(h), x, h), candidate.split(sizes), sizes, state)
+        sizes = packed.batch_sizes.tolist()
+        steps = zip(*(part.split(sizes) for part in drive), strict=True)
+        return over_steps(self._cell, steps, sizes, state)
 
     def _drive(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What x [n, D] gives to both gates [n, 2 H], and to the candidate [n, H]."""
+        """The input's part of both gates [n, 2 H], and of the candidate [n, H]."""
         gates = linear(x, torch.cat([self.U_r, self.U_z]), torch.cat([self.b_r, self.b_z]))
         return gates, linear(x, self.U_h)
 
-    def _modulated(self, h: Tensor) -> Tensor:
-        """What the state h [n, H] gives to both gates [n, 2 H]."""
-        if self.recurrent == "vector":
-            return torch.cat([self.W_r * h, self.W_z * h], -1)
-        return linear(h, torch.cat([self.W_r, self.W_z]))
-
-    def _cell(self, gates: Tensor, candidate: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        r, z = gates.chunk(2, -1)
+    def _cell(self, drive: tuple[Tensor, Tensor], h: Tensor) -> tuple[Tensor, Tensor]:
+        gates, candidate = drive
+        W = torch.cat([self.W_r, self.W_z])
+        r, z = (gates + (W * h.repeat(1, 2) if self.recurrent == "vector" else linear(h, W))).chunk(2, -1)
         c = torch.sigmoid(z)
         h = c * h + (1 - c) * torch.tanh(candidate + (1 + torch.tanh(r)) * h)
         return h, h

@@ -1,17 +1,16 @@
 """Gated Transformer-XL, and Transformer-XL."""
 
 from collections.abc import Callable
-from math import nan
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from rlmem.errors import UserError
 from rlmem.memory.blocks import GRUGate, gates_by_symbol
-from rlmem.memory.window import SMALLEST_CHUNK, Past, Window
-from rlmem.scan import Linear, attention, native
+from rlmem.memory.published import gtrxl as published
+from rlmem.memory.window import Past, Window
+from rlmem.scan import Linear, attention
 from rlmem.scan.matmul import derived, linear
 from rlmem.types import Layers, PositiveInt
 
@@ -96,84 +95,25 @@ class GTrXL(Window):
 
     def _attention(self, layer: "RelativeLayer", name: str, e: Tensor, past: Past) -> Tensor:
         """What each slot of e [B, T, H] reads, [B, T, heads * head width]."""
-        T, segment = e.shape[1], self.context == "segment"
+        segment, stored = self.context == "segment", f"{name}.e"
         if segment:
-            past.before[f"{name}.e"] = past.before[f"{name}.e"].detach()
-            seen = past.stream(f"{name}.e", e)
-            past.state[f"{name}.e"] = past.state[f"{name}.e"].detach()
-            k, v = layer.keys_and_values(seen)
+            past.before[stored] = past.before[stored].detach()
+            k, v = layer.keys_and_values(past.stream(stored, e))
+            past.state[stored] = past.state[stored].detach()
         else:
             k, v = (past.stream(f"{name}.{part}", z) for part, z in zip("kv", layer.keys_and_values(e), strict=True))
         q = layer.W_q(layer.before(e) if self.queries == "normed" else e)
-        S = k.shape[1] - T
-        if not segment and self.unfilled == "masked" and native.takes(q, k, v, past.age):
-            # (q + u) . k by the kernel, and (q + v) . r, which depends on the distance alone, as what it adds
-            to_distances = q.unflatten(-1, self.v.shape).transpose(1, 2) + self.v[:, None]  # [B, heads, T, head width]
-            r = layer.distances(S).unflatten(-1, self.v.shape).transpose(0, 1)  # [heads, S + 1, head width]
-            by_distance = self.v.shape[1] ** -0.5 * to_distances @ r.mT
-            return attention.attend(q + self.u.flatten(), k, v, past.age, self.num_heads, by_distance)
-        farthest = S + T - 1 if segment else S
-        position = torch.arange(T, device=e.device, dtype=past.age.dtype)
-        reach = S + torch.minimum(past.age, position) if segment else past.age.new_full(past.age.shape, S)
-        empty = layer.keys_and_values(e.new_zeros(1, e.shape[-1])) if self.unfilled == "attended" else None
-        C = T if segment or T <= 2 * SMALLEST_CHUNK else SMALLEST_CHUNK
-        return self._read(q, k, v, layer.distances(farthest), past.age, reach, C, empty)
-
-    def _read(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        r: Tensor,
-        age: Tensor,
-        reach: Tensor,
-        C: int,
-        empty: tuple[Tensor, Tensor] | None,
-    ) -> Tensor:
-        """Attention of q [B, T, -] to k and v [B, S + T, -], in chunks of C queries, each with C + S keys.
-
-        r: what stands for each distance, from the farthest to 0
-        age: slots of the episode before each slot, [B, T]
-        reach: how far back each slot sees
-        empty: key and value of a slot that the episode did not have; None: it is not seen
-        """
-        B, T, _ = q.shape
-        S, L, padding = k.shape[1] - T, len(r), -T % C
-
-        def chunks(z: Tensor, size: int) -> Tensor:  # [B, -, F] -> [B * n, size, F]
-            return F.pad(z, (0, 0, 0, padding)).unfold(1, size, C).transpose(2, 3).flatten(0, 1)
-
-        def split(z: Tensor) -> Tensor:  # [..., size, F] -> [..., heads, size, F / heads]
-            return z.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)
-
-        lag = torch.arange(S, S + C, device=q.device)[:, None] - torch.arange(C + S, device=q.device)
-        age, reach = chunks(age[..., None], C), chunks(reach[..., None], C)
-        inside = ((lag >= 0) & (lag <= reach))[:, None]
-        visible = inside & (lag <= age)[:, None]  # [B * n, 1, C, C + S]
-        # as in `Past.attend`: zero, and NaN by selection where it is seen, what would pass a weight of zero
-        lost = ~(k.isfinite() & v.isfinite()).all(-1, keepdim=True) if T > 1 else None
-        if lost is not None:
-            k, v = torch.where(lost, 0, k), torch.where(lost, 0, v)
-        k, v = split(chunks(k, C + S)), split(chunks(v, C + S))
-        q = split(chunks(q, C)) * self.u.shape[1] ** -0.5
-        scale = self.u.shape[1] ** -0.5
-        content = (q + scale * self.u[:, None]) @ k.mT
-        if empty is not None:
-            nothing = (q + scale * self.u[:, None]) @ split(empty[0]).mT
-            content = torch.where(visible, content, nothing)
-        # [i, lag] to [i, j] with j - i - (S - lag) constant: a row that is one longer shifts each by one more
-        distance = F.pad((q + scale * self.v[:, None]) @ split(r).mT, (0, C + S + 1 - L)).flatten(-2)
-        distance = distance[..., L - 1 - S :][..., : C * (C + S)].unflatten(-1, (C, C + S))
-        unseen = ~(visible if empty is None else inside)
-        weight = content.add_(distance).masked_fill_(unseen, -torch.inf).softmax(-1)  # in place: these are large
-        if empty is None:
-            y = weight @ v
-        else:
-            rest = weight.masked_fill(visible, 0).sum(-1, keepdim=True)
-            y = weight.masked_fill(~visible, 0) @ v + rest * split(empty[1])
-        if lost is not None:
-            y = torch.where((visible & chunks(lost, C + S).transpose(1, 2)[:, None]).any(-1, keepdim=True), nan, y)
-        return y.transpose(1, 2).reshape(B, -1, y.shape[1] * y.shape[3])[:, :T]
+        released = segment or self.unfilled == "attended"
+        farthest = k.shape[1] - (1 if released else e.shape[1])
+        r = layer.distances(farthest).unflatten(-1, self.v.shape).transpose(0, 1)  # [heads, farthest + 1, head width]
+        by_head, scale = q.unflatten(-1, self.v.shape).transpose(1, 2), self.v.shape[1] ** -0.5
+        if released:
+            empty = layer.keys_and_values(e.new_zeros(1, e.shape[-1])) if self.unfilled == "attended" else None
+            queries = scale * (by_head + self.u[:, None]), scale * (by_head + self.v[:, None])
+            return published.attend(queries, k, v, r, past.age, segment, empty)
+        # (q + u) . k, and (q + v) . r, which depends on the distance alone
+        to_distances = scale * (by_head + self.v[:, None]) @ r.mT
+        return attention.attend(q + self.u.flatten(), k, v, past.age, self.num_heads, to_distances)
 
 
 class RelativeLayer(nn.Module):

@@ -29,8 +29,7 @@ class SLSTM(RecurrentCell):
 
     R_q consists of blocks on the heads of h. Kept as c exp(-m) and n exp(-m) with m' = max(log f + m, a_i), the paper's
     stabiliser, or a_i where nothing has been read; it has no gradient, since nothing depends on it. First weights are
-    those of the released code. State: {h, c, n, m}, each [B, H]. A kernel of the native engine on the CPU
-    (`rlmem.scan.cells`), elsewhere a loop over slots.
+    those of the released code. State: {h, c, n, m}, each [B, H].
 
     hidden_size: H, width of state and output
     num_heads: blocks of R_q; divides H
@@ -79,7 +78,7 @@ class SLSTM(RecurrentCell):
         return self._normed(h), state
 
     def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
-        drive, R = self._drive(packed.data), self._recurrent()
+        drive, R = self._drive(packed.data), derived("by_head", self.R, by_head)
         h, c, n, m = (state[name] for name in "hcnm")
         if native.takes(drive, h, c, n, m, R):
             states = cells.slstm(drive, h, c, n, m, R, packed.batch_sizes)
@@ -89,20 +88,16 @@ class SLSTM(RecurrentCell):
         return self._normed(h), state
 
     def _drive(self, x: Tensor) -> Tensor:
-        """What x [n, D] gives to the gates: i, f, z, o of the first head, then of the next, [n, 4 H]."""
+        """The input's part of the gates: i, f, z, o of the first head, then of the next, [n, 4 H]."""
         b = derived("by_head", self.b, by_head).flatten()
         if self.inputs == "dense":
             return linear(x, derived("by_head", self.W, by_head).flatten(0, 1), b)
         x = self.W_in(x).unflatten(1, (self.num_heads, -1)).transpose(0, 1)
         return (x @ derived("by_head", self.W, by_head).mT).transpose(0, 1).flatten(1) + b
 
-    def _recurrent(self) -> Tensor:
-        """R [heads, 4 H / heads, H / heads]."""
-        return derived("by_head", self.R, by_head)
-
     def _cell(self, drive: Tensor, state: State) -> tuple[Tensor, State]:
         by_heads = state["h"].unflatten(1, (self.num_heads, -1)).transpose(0, 1)
-        a = drive + (by_heads @ self._recurrent().mT).transpose(0, 1).flatten(1)
+        a = drive + (by_heads @ derived("by_head", self.R, by_head).mT).transpose(0, 1).flatten(1)
         i, f, z, o = (part.flatten(1) for part in a.unflatten(1, (self.num_heads, 4, -1)).unbind(2))
         reached = (F.logsigmoid(f) + state["m"]).masked_fill(state["n"] == 0, -torch.inf)
         m = torch.maximum(i, reached).detach()

@@ -2,18 +2,13 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from math import nan
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from rlmem.memory.base import Memory, symbol_of
 from rlmem.memory.positions import ages, counting
-from rlmem.scan import attention, native
-
-SMALLEST_CHUNK = 64
-"""The fewest queries of a chunk: smaller matrix products would be slow."""
+from rlmem.scan import attention
 
 
 class Window(Memory):
@@ -74,39 +69,10 @@ class Past:
     def attend(self, name: str, q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
         """Softmax attention of each slot to itself and to the visible slots of the cache's length before it.
 
-        q, k, v and the result are [B, T, H]; keys and values are cached as `name`.k and `name`.v. Without the native
-        engine, queries are taken in chunks about as long as the window, each against its own keys and the window
-        before: O(T * window) memory.
+        q, k, v and the result are [B, T, H]; keys and values are cached as `name`.k and `name`.v.
         """
-        B, T, H = q.shape
         k, v = self.stream(f"{name}.k", k), self.stream(f"{name}.v", v)
-        if native.takes(q, k, v, self.age):
-            return attention.attend(q, k, v, self.age, heads)
-        S = k.shape[1] - T
-        C = max(S + 1, SMALLEST_CHUNK)
-        C = T if T <= 2 * C else C
-        padding = -T % C
-
-        def chunks(z: Tensor, size: int) -> Tensor:  # [B, -, F] -> [B * n, size, F]
-            return F.pad(z, (0, 0, 0, padding)).unfold(1, size, C).transpose(2, 3).flatten(0, 1)
-
-        def split(z: Tensor) -> Tensor:  # [B * n, size, H] -> [B * n, heads, size, H / heads]
-            return z.unflatten(2, (heads, -1)).transpose(1, 2)
-
-        lag = torch.arange(S, S + C, device=q.device)[:, None] - torch.arange(C + S, device=q.device)
-        reach = chunks(self.age.clamp(max=S)[..., None], C)
-        visible = ((lag >= 0) & (lag <= reach))[:, None]  # [B * n, 1, C, C + S]
-        # An inf or NaN of an earlier episode would pass a weight of zero. Such slots are zeroed, and a slot that may
-        # see one becomes NaN by selection. One slot alone has no earlier episode: `before` is cleared.
-        lost = ~(k.isfinite() & v.isfinite()).all(-1, keepdim=True) if T > 1 else None
-        if lost is not None:
-            k, v = torch.where(lost, 0, k), torch.where(lost, 0, v)
-        y = F.scaled_dot_product_attention(
-            split(chunks(q, C)), split(chunks(k, C + S)), split(chunks(v, C + S)), attn_mask=visible
-        )
-        if lost is not None:
-            y = torch.where((visible & chunks(lost, C + S).transpose(1, 2)[:, None]).any(-1, keepdim=True), nan, y)
-        return y.transpose(1, 2).reshape(B, -1, H)[:, :T]
+        return attention.attend(q, k, v, self.age, heads)
 
     def stream(self, name: str, x: Tensor) -> Tensor:
         """The cached slots and the present ones, [B, S + T, D]; the last S of them are kept."""
