@@ -112,7 +112,7 @@ class _Functions(TorchFunctionMode):
 def stepped_as_on_a_device(monkeypatch):
     """Every slot is encoded, and cells step by their equations, not by a kernel's sequence of one step as on a CPU."""
     monkeypatch.setattr(torch_cell, "native", SimpleNamespace(takes=lambda *tensors: False))
-    monkeypatch.setattr(Trunk, "_repeats", lambda self, inputs: None)
+    monkeypatch.setattr(Trunk, "_repeats", lambda self, inputs: False)
 
 
 @pytest.fixture
