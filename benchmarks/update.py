@@ -14,7 +14,7 @@ from gymnasium.spaces import Box
 from torch import Tensor, nn
 
 from rlmem.acting.collector import Collector
-from rlmem.agents.base import Exploration
+from rlmem.agents.actor_critic import Exploration
 from rlmem.bench.figure3 import PEER as TORCH
 from rlmem.bench.figure3 import PEERS
 from rlmem.bench.skeleton import Bench, Numbers, Table, check_names, progress

@@ -11,7 +11,7 @@ import torch
 from helpers import TINY, assert_same_weights, killed_at, make_memory, small_run, without_time
 
 import rlmem
-from rlmem.agents.base import Network
+from rlmem.agents.actor_critic import Network
 from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.loops.on_policy import RATIO_ALARM

@@ -1,7 +1,8 @@
 """From slots to features: an encoder and a memory, or two of them for an actor and a critic."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -131,7 +132,8 @@ class Trunk(nn.Module):
         return torch.cat([y, self.encoder.shortcut(inputs.obs)], -1) if self.encoder.shortcut_size else y
 
 
-class Table(NamedTuple):
+@dataclass
+class Table:
     """A memory that reads, in the place of a slot, the number of its projection.
 
     p: projections [n, P], of `Projecting.project_slots`

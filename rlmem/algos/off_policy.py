@@ -10,8 +10,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from rlmem.agents.base import Exploration
-from rlmem.agents.head_settings import HeadSettings
+from rlmem.agents.actor_critic import Exploration
 from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.algos.base import Algorithm, Plan, Storage
 from rlmem.algos.finite import Finite
@@ -20,7 +19,8 @@ from rlmem.batching import Batching, Segment
 from rlmem.loops.base import Loop
 from rlmem.loops.off_policy import OffPolicyLoop
 from rlmem.loops.parts import LoopParts, OnNan
-from rlmem.losses.returns import n_step_return
+from rlmem.losses.on_policy import n_step_return
+from rlmem.nets.layers import HeadSettings
 from rlmem.replay import Replay
 from rlmem.types import Batch, NonNegativeInt, PositiveFloat, PositiveInt, PositiveUnitFloat, UnitFloat
 

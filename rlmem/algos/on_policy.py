@@ -11,7 +11,6 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from rlmem.agents.actor_critic import ActorCritic, MemoryGradient
-from rlmem.agents.head_settings import HeadSettings
 from rlmem.agents.trunk import Trunks
 from rlmem.algos.base import Algorithm, Plan, Storage
 from rlmem.algos.diagnostics import action_spread, actions_at_bounds, feature_rank
@@ -20,7 +19,8 @@ from rlmem.batching import Batching, Rollout, Rows
 from rlmem.loops.base import Loop
 from rlmem.loops.on_policy import OnPolicyLoop
 from rlmem.loops.parts import LoopParts, OnNan
-from rlmem.losses.reduce import masked_mean, masked_total
+from rlmem.losses.on_policy import masked_mean, masked_total
+from rlmem.nets.layers import HeadSettings
 from rlmem.parallel import alone, largest, least, place, sum_gradients, summed, totals
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, on_host
 

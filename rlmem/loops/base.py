@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map_only
 from rlmem.acting.collector import Episode
 from rlmem.acting.evaluate import Request
 from rlmem.acting.workers import closing
-from rlmem.agents.base import ON_POLICY, Agent, Exploration
+from rlmem.agents.actor_critic import ON_POLICY, Agent, Exploration
 from rlmem.errors import Fault
 from rlmem.loops.notices import Notices
 from rlmem.loops.parts import Learner, LoopParts, Results, Source

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rlmem.acting.collector import Collector, Episode
-from rlmem.agents.base import Exploration, Network
+from rlmem.agents.actor_critic import Exploration, Network
 from rlmem.errors import Fault
 from rlmem.loops.base import Iteration, Loop, one_thread
 from rlmem.loops.notices import FEWEST_EPISODES

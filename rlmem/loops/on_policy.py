@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Protocol
 
 from rlmem.acting.actors import ActorPool
 from rlmem.acting.collector import Collector, Episode
-from rlmem.agents.base import Exploration
+from rlmem.agents.actor_critic import Exploration
 from rlmem.batching import Batching, Rollout
 from rlmem.loops.base import Iteration, Loop, one_thread
 from rlmem.loops.observe import observe

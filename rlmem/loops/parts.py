@@ -9,7 +9,7 @@ from gymnasium.vector import VectorEnv
 
 from rlmem.acting.collector import Collector
 from rlmem.acting.evaluate import Request
-from rlmem.agents.base import Agent, Network
+from rlmem.agents.actor_critic import Agent, Network
 from rlmem.batching import Batching
 from rlmem.batching.base import StateSlots
 from rlmem.loops.callbacks import Callbacks

@@ -8,7 +8,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from rlmem.acting.film import film_episode
-from rlmem.agents.base import Agent
+from rlmem.agents.actor_critic import Agent
 from rlmem.errors import Fault, UserError
 from rlmem.record.rundir import video_path
 from rlmem.seeding import Streams
