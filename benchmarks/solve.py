@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from rlmem.acting.evaluate import Request, evaluate
-from rlmem.agents.base import Agent
+from rlmem.agents.actor_critic import Agent
 from rlmem.bench.skeleton import Bench, Numbers, Table, check_names
 from rlmem.bench.timing import wait
 from rlmem.bench.train import games, recurrent_ppo, training_loop

@@ -258,8 +258,8 @@ class JointActions:
     def index(self, action: Tensor) -> Tensor:
         """Number [...] of each action [...] (Discrete) or [..., K]."""
         components = [action] if self.scalar else action.unbind(-1)
-        index = torch.zeros_like(components[0], dtype=torch.long)
-        for size, component in zip(self.sizes, components, strict=True):
+        index = components[0].long()
+        for size, component in zip(self.sizes[1:], components[1:], strict=True):
             index = index * size + component.long()
         return index
 

@@ -56,7 +56,7 @@ class Batch:
     """[B, P, ...] the slots before slot 0, which a network reads without gradient to bring `state0` up to slot 0.
     Right-aligned. A shorter prefix is padded on the left, which has no effect, since its first slot is a start."""
     detach_every: int | None = None
-    """Slots between cuts of the gradient through the state; see `rlmem.batching.unroll`."""
+    """Slots between cuts of the gradient through the state; see `rlmem.batching`."""
 
     @property
     def shape(self) -> tuple[int, int]:

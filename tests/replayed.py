@@ -10,7 +10,7 @@ from gymnasium.vector import SyncVectorEnv
 from helpers import make_memory, make_trunks
 
 from rlmem.acting.collector import Collector
-from rlmem.agents.base import Exploration
+from rlmem.agents.actor_critic import Exploration
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.dqn import DQN
 from rlmem.algos.sac import SAC, SACD

@@ -12,7 +12,7 @@ from helpers import killed_at, without_time
 from test_off_policy_runs import CHOICES, assert_same_end, run
 
 from rlmem.acting.collector import Collector
-from rlmem.agents.base import Exploration
+from rlmem.agents.actor_critic import Exploration
 from rlmem.config.compose import load
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.run.assemble import assemble

@@ -9,8 +9,9 @@ import torch
 from gymnasium import spaces
 
 from rlmem.nets.encoder import Embeddings, Encoder
-from rlmem.nets.heads import DeterministicHead, Head, QHead, TanhGaussianHead, TwinQ, TwinQDiscrete
+from rlmem.nets.heads import Head
 from rlmem.nets.layers import HeadLayers
+from rlmem.nets.off_policy_heads import DeterministicHead, QHead, TanhGaussianHead, TwinQ, TwinQDiscrete
 from rlmem.spaces import JointActions
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)

@@ -16,7 +16,7 @@ from rlmem.algos.impala import Impala
 from rlmem.batching import Segment, Tape
 from rlmem.config.compose import load
 from rlmem.errors import UserError
-from rlmem.losses.returns import discounted_return
+from rlmem.losses.on_policy import discounted_return
 from rlmem.nets.encoder import Encoder
 from rlmem.run.assemble import assemble
 from rlmem.run.stored import agent_state

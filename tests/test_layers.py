@@ -257,7 +257,7 @@ BAD = {
     ),
     "types is the bottom": ("rlmem.types", "from rlmem.scan import linear_scan"),
     "a relative import is no way around": ("rlmem.memory.gru", "from ..algos import ppo"),
-    "a package's name through the front door": ("rlmem.losses.ppo", "from rlmem import agent"),
+    "a package's name through the front door": ("rlmem.losses.on_policy", "from rlmem import agent"),
     "only the spaces of gymnasium": ("rlmem.nets.encoder", "import gymnasium"),
     "a concrete environment in the rollout": ("rlmem.acting.collector", "from rlmem_envs.popgym import make"),
     "an environment that knows rlmem": ("rlmem_envs.vector", "from rlmem.types import Batch"),

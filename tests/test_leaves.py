@@ -29,7 +29,7 @@ from rlmem.batching import Segment
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
 from rlmem.errors import Fault, UserError
-from rlmem.nets.distributions import Categorical, MultiCategorical, masked
+from rlmem.nets.heads import Categorical, MultiCategorical, masked
 from rlmem.nets.layers import HeadLayers
 from rlmem.nets.leaves import Leaves
 from rlmem.record.checkpoint import Checkpoints

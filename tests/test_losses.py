@@ -9,12 +9,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import distributions as reference
 
-from rlmem.losses.ppo import adapt_kl_coef, clipped_surrogate, value_error
-from rlmem.losses.q_learning import chosen, greedy_value, huber, huber_of_mean
-from rlmem.losses.reduce import masked_mean, standardise
-from rlmem.losses.returns import discounted_return, gae, lambda_return, n_step_return, prefix_return, vtrace
-from rlmem.losses.sac import actor_loss, actor_loss_discrete, soft_value, soft_value_discrete, temperature_loss
-from rlmem.nets.distributions import Categorical, Gaussian, MultiCategorical, TanhGaussian
+from rlmem.losses.off_policy import (
+    actor_loss,
+    actor_loss_discrete,
+    chosen,
+    greedy_value,
+    huber,
+    huber_of_mean,
+    soft_value,
+    soft_value_discrete,
+    temperature_loss,
+)
+from rlmem.losses.on_policy import (
+    adapt_kl_coef,
+    clipped_surrogate,
+    discounted_return,
+    gae,
+    lambda_return,
+    masked_mean,
+    n_step_return,
+    prefix_return,
+    standardise,
+    value_error,
+    vtrace,
+)
+from rlmem.nets.heads import Categorical, Gaussian, MultiCategorical
+from rlmem.nets.off_policy_heads import TanhGaussian
 
 
 class Slots:

@@ -11,7 +11,7 @@ import torch
 from helpers import forget_kernels
 
 from rlmem.errors import UserError
-from rlmem.losses.returns import gae
+from rlmem.losses.on_policy import gae
 from rlmem.memory import FFM, GPT, RGLRU, S6, SHM, FrameStack, GatedDeltaNet
 from rlmem.scan import chosen_engine, hadamard_scan, library, linear_scan, native
 from rlmem.scan.matmul import linear

@@ -9,9 +9,9 @@ import torch
 from replayed import ALGOS, actions_of, generator, live, make_algo
 from torch.utils._pytree import tree_leaves
 
-from rlmem.agents.base import Exploration
+from rlmem.agents.actor_critic import Exploration
 from rlmem.batching import Pieces, Segment, Tape
-from rlmem.losses.reduce import masked_mean
+from rlmem.losses.on_policy import masked_mean
 from rlmem.types import Inputs
 
 NAMES = list(ALGOS)

@@ -13,7 +13,7 @@ from rlmem.acting.collector import Collector
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.ppo import PPO
 from rlmem.batching import Segment, Tape
-from rlmem.losses.returns import discounted_return
+from rlmem.losses.on_policy import discounted_return
 from rlmem.nets.encoder import Encoder, Features
 from rlmem.seeding import Streams
 from rlmem.spaces import to_env

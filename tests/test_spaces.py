@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 import rlmem
 from rlmem.acting.collector import Collector
-from rlmem.agents.actor_critic import ActorCritic
-from rlmem.agents.base import ON_POLICY
+from rlmem.agents.actor_critic import ON_POLICY, ActorCritic
 from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.api.trained import TrainedAgent
 from rlmem.config.compose import load

@@ -11,7 +11,7 @@ import torch
 
 from rlmem.bench.skeleton import Bench, Numbers, Table, progress, quotient
 from rlmem.bench.timing import CPU, Run
-from rlmem.losses.returns import discounted_return, gae, prefix_return
+from rlmem.losses.on_policy import discounted_return, gae, prefix_return
 
 GAMMA, LAMBDA = 0.99, 0.95
 PREFIX, PREFIX_SCAN, RETURN, RETURN_SCAN = "prefix: episodes", "prefix: scan", "return: steps", "return: scan"

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rlmem.agents.base import Agent
+from rlmem.agents.actor_critic import Agent
 from rlmem.analysis.loaded import Keeper, LoadedRun
 from rlmem.analysis.output import Result, beside_null
 from rlmem.config.messages import sentence

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map_only
 
 from rlmem.acting.cluster import attached
 from rlmem.acting.collector import Collector, Episode
-from rlmem.agents.base import Agent
+from rlmem.agents.actor_critic import Agent
 from rlmem.batching import Rollout
 from rlmem.errors import Fault
 from rlmem.seeding import Streams

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_map_only
 
 from rlmem.acting.guard import Guard
 from rlmem.acting.slots import Slot, Slots
-from rlmem.agents.base import ON_POLICY, Agent, Exploration
+from rlmem.agents.actor_critic import ON_POLICY, Agent, Exploration
 from rlmem.batching import Rollout, StateSlots
 from rlmem.errors import Fault
 from rlmem.scan.matmul import constant_weights

@@ -8,7 +8,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from rlmem.acting.collector import Collector, Episode, Patience
-from rlmem.agents.base import ON_POLICY, Agent, Exploration
+from rlmem.agents.actor_critic import ON_POLICY, Agent, Exploration
 from rlmem.seeding import Streams
 
 

@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 
 from rlmem.acting.evaluate import Request, evaluate
 from rlmem.acting.workers import closing
-from rlmem.agents.base import Agent
+from rlmem.agents.actor_critic import Agent
 from rlmem.errors import UserError
 from rlmem.seeding import Streams
 

@@ -8,11 +8,11 @@ import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
-from rlmem.agents.base import ON_POLICY, Agent, Exploration
+from rlmem.agents.actor_critic import ON_POLICY, Agent, Exploration
 from rlmem.agents.trunk import Trunks
-from rlmem.nets.distributions import Categorical, masked
-from rlmem.nets.heads import DeterministicHead, Head, QHead, TanhGaussianHead, TwinQ, TwinQDiscrete
+from rlmem.nets.heads import Categorical, Head, masked
 from rlmem.nets.layers import HeadLayers
+from rlmem.nets.off_policy_heads import DeterministicHead, QHead, TanhGaussianHead, TwinQ, TwinQDiscrete
 from rlmem.spaces import JointActions
 from rlmem.types import Batch, Inputs, State, action_mask
 

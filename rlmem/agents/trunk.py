@@ -1,7 +1,7 @@
 """From slots to features: an encoder and a memory, or two of them for an actor and a critic."""
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -9,14 +9,11 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from rlmem.batching import unroll
-from rlmem.batching.unroll import Reader
 from rlmem.memory.base import Memory, Projecting
 from rlmem.nets.encoder import InputEncoder
-from rlmem.nets.few_inputs import FewInputs
 from rlmem.nets.graphs import recorded
 from rlmem.nets.running import name_leaf
 from rlmem.scan.matmul import derived, derives_once, rows_alike
-from rlmem.scan.perceptron import is_hooked
 from rlmem.types import Batch, Inputs, State
 
 LEAST_SLOTS = 2
@@ -61,11 +58,8 @@ class Trunk(nn.Module):
     def step(self, inputs: Inputs, state: State) -> tuple[Tensor, State]:
         """Features [N, F] of one slot and the next memory state."""
         inputs = self._own(inputs)
-        x_or_which, p = self._slots(inputs, project=not torch.is_grad_enabled())
-        if p is None:
-            y, state = self.memory.step(x_or_which, state, inputs.start)
-        else:
-            y, state = cast(Projecting, self.memory).step_projected(p, x_or_which, state, inputs.start)
+        reader, x = self._reader(inputs)
+        y, state = reader.step(x, state, inputs.start)
         return self._beside(y, inputs), state
 
     def read(self, batch: Batch, state: State | None) -> Tensor:
@@ -78,10 +72,10 @@ class Trunk(nn.Module):
             state = self.initial_state(batch.shape[0])
         if batch.prefix is not None:
             with torch.no_grad():
-                reader, x = self._reading(self._own(batch.prefix))
+                reader, x = self._reader(self._own(batch.prefix))
                 _, state = reader(x, state, batch.prefix.start)
         inputs = self._own(batch.inputs)
-        reader, x = self._reading(inputs)
+        reader, x = self._reader(inputs)
         y = unroll(reader, x, state, batch.start, batch.detach_every)
         return self._beside(y, inputs)
 
@@ -93,52 +87,41 @@ class Trunk(nn.Module):
         Slot 0 holds zeros.
         """
         inputs = self._own(batch.inputs.map(lambda field: field[:, 1:]))
-        reader, x = self._reading(inputs)
+        reader, x = self._reader(inputs)
         y, _ = reader(x, self.initial_state(batch.shape[0]), batch.start[:, :-1])
         return nn.functional.pad(self._beside(y, inputs), (0, 0, 1, 0))
 
-    def _reading(self, inputs: Inputs) -> tuple[Reader, Tensor]:
-        """What reads rows, and what it reads of every slot [B, T, ...]."""
-        x_or_which, p = self._slots(inputs)
-        return (self.memory if p is None else partial(cast(Projecting, self.memory).read_projected, p)), x_or_which
+    def _reader(self, inputs: Inputs) -> "tuple[Memory | Table, Tensor]":
+        """What reads slots, and what it reads of each: the memory, and what the encoder makes of the slot.
 
-    def _slots(self, inputs: Inputs, project: bool = True) -> tuple[Tensor, Tensor | None]:
-        """The input of the memory for every slot, and None; or which projection each slot has, and the projections.
-
-        Where few inputs are possible, each of them is encoded and projected once for all slots that have it. FFM, GRU
-        and LSTM then read the same to the bit; gradients are summed in another order.
-
-        project: whether slots may be projected
+        Where few inputs are possible, each of them is encoded, and projected by a memory that does that first, once for
+        all slots that have it. FFM, GRU and LSTM then read the same to the bit; gradients are summed in another order.
         """
-        if (versions := self._repeats(inputs)) is None:
-            return self.encoder(*inputs), None
-        few = cast(FewInputs, self.few_inputs)
+        if self.few_inputs is None or not self._repeats(inputs):
+            return self.memory, self.encoder(*inputs)
+        few = self.few_inputs
+        projects = self.projects and (inputs.start.dim() > 1 or not torch.is_grad_enabled())
 
-        def table(weight: Tensor) -> tuple[Tensor, Tensor | None]:
+        def encoded(weight: Tensor) -> tuple[Tensor, Tensor | None]:
             with rows_alike():
                 x = self.encoder(*few.all())
-                return x, cast(Projecting, self.memory).project_slots(x) if self.projects and project else None
+                return x, cast(Projecting, self.memory).project_slots(x) if projects else None
 
-        x, p = derived(f"all inputs of {id(self)} at {versions}", next(self.parameters()), table)
-        which = few.number(inputs)
-        return (nn.functional.embedding(which, x), None) if p is None else (which, p)
+        x, p = derived("all inputs", next(self.encoder.parameters()), encoded)
+        number = few.number(inputs)
+        if p is None:
+            return self.memory, nn.functional.embedding(number, x)
+        return Table(cast(Projecting, self.memory), p), number
 
-    def _repeats(self, inputs: Inputs) -> int | None:
-        """The sum of all weights' versions if it is faster to encode all inputs than every slot; None: it is not.
+    def _repeats(self, inputs: Inputs) -> bool:
+        """Whether it is faster to encode all inputs than every slot.
 
         On a GPU, the gradient's sums would have another order in every run; and hooks of modules wait for the slots.
         """
-        if self.few_inputs is None or torch.compiler.is_compiling() or not inputs.start.is_cpu:
-            return None
-        if self.few_inputs.count > (MOST_KEPT if derives_once() else inputs.start.numel() // LEAST_SLOTS):
-            return None
-        versions = 0
-        for module in self.modules():
-            if is_hooked(module):
-                return None
-            for weight in module._parameters.values():
-                versions += 0 if weight is None else weight._version
-        return versions
+        if torch.compiler.is_compiling() or not inputs.start.is_cpu or any(map(_is_hooked, self.modules())):
+            return False
+        most = MOST_KEPT if derives_once() else inputs.start.numel() // LEAST_SLOTS
+        return self.few_inputs is not None and self.few_inputs.count <= most
 
     def _own(self, inputs: Inputs) -> Inputs:
         """The inputs with the observation that the encoder reads."""
@@ -146,6 +129,31 @@ class Trunk(nn.Module):
 
     def _beside(self, y: Tensor, inputs: Inputs) -> Tensor:
         return torch.cat([y, self.encoder.shortcut(inputs.obs)], -1) if self.encoder.shortcut_size else y
+
+
+@dataclass
+class Table:
+    """A memory that reads, in the place of a slot, the number of its projection.
+
+    p: projections [n, P], of `Projecting.project_slots`
+    """
+
+    memory: Projecting
+    p: Tensor
+
+    def step(self, number: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        """`Memory.step` of slots with the projections p[number]."""
+        return self.memory.step_projected(self.p, number, state, start)
+
+    def __call__(self, number: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        """`Memory.forward` of rows whose slots have the projections p[number]."""
+        return self.memory.read_projected(self.p, number, state, start)
+
+
+def _is_hooked(module: nn.Module) -> bool:
+    """Whether hooks of its own wait for what goes into a module or comes out of it."""
+    hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+    return any(hooks)
 
 
 class Features:

@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 
 from rlmem.acting.evaluate import Request, evaluate
-from rlmem.agents.base import ON_POLICY, Exploration
+from rlmem.agents.actor_critic import ON_POLICY, Exploration
 from rlmem.agents.trunk import Trunks
 from rlmem.batching import Batching
 from rlmem.loops.base import Loop, one_thread

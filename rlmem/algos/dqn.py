@@ -7,12 +7,12 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from rlmem.agents.base import Exploration
+from rlmem.agents.actor_critic import Exploration
 from rlmem.agents.off_policy import QAgent
 from rlmem.agents.trunk import Features, Trunks
 from rlmem.algos.off_policy import Metrics, OffPolicy, Slots, q_spread
 from rlmem.algos.on_policy import feature_rank
-from rlmem.losses.q_learning import chosen, greedy_value, huber, huber_of_mean, rescaled, unscaled
+from rlmem.losses.off_policy import chosen, greedy_value, huber, huber_of_mean, rescaled, unscaled
 from rlmem.types import Batch, UnitFloat
 
 
@@ -36,7 +36,7 @@ class DQN(OffPolicy):
     target_memory: own: the target network's unroll of the same rows; fresh_next_obs, as in the released code of
         Memoroids: a scan of its own over next observations, in which an episode's first observation is missing
     value_rescaling: networks learn h(value) in place of values, y_t = h(r_t + ... + gamma^n h^-1(v_{t+n})), with the h
-        of `rlmem.losses.q_learning.rescaled` (Kapturowski et al. 2019, R2D2)
+        of `rlmem.losses.off_policy.rescaled` (Kapturowski et al. 2019, R2D2)
     """
 
     double: bool = True

@@ -12,8 +12,7 @@ from rlmem.algos.base import Outline, Plan
 from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, mean, means, replay_deviation
 from rlmem.batching import Batching, Rollout, Rows
 from rlmem.loops.on_policy import ActorLoop
-from rlmem.losses.ppo import clipped_surrogate
-from rlmem.losses.returns import vtrace
+from rlmem.losses.on_policy import clipped_surrogate, vtrace
 from rlmem.parallel import summed
 from rlmem.types import Batch, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat, action_mask
 
@@ -24,7 +23,7 @@ class Impala(OnPolicy):
 
         loss = sum_t -A_t log pi(a_t) + value_coef (vs_t - v_t)^2 / 2 - entropy_coef * entropy_t
 
-    vs and A are V-trace's targets and advantages over whole streams (`rlmem.losses.returns.vtrace`), both constants.
+    vs and A are V-trace's targets and advantages over whole streams (`rlmem.losses.on_policy.vtrace`), both constants.
 
     epochs: gradient steps on each rollout; 1: as published. From the second on, V-trace corrects for those before it
     clip: use PPO's surrogate in place of -A_t log pi(a_t), around the policy before the first step, so that many steps

@@ -10,15 +10,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from rlmem.agents.base import Exploration
-from rlmem.agents.head_settings import HeadSettings
+from rlmem.agents.actor_critic import Exploration
 from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.algos.base import Outline, Plan, ScaledRewards, Storage
 from rlmem.algos.on_policy import Finite
 from rlmem.batching import Segment
 from rlmem.loops.off_policy import OffPolicyLoop
 from rlmem.loops.parts import OnNan
-from rlmem.losses.returns import n_step_return
+from rlmem.losses.on_policy import n_step_return
+from rlmem.nets.layers import HeadSettings
 from rlmem.types import (
     Batch,
     NonNegativeInt,

@@ -11,15 +11,14 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from rlmem.agents.actor_critic import ActorCritic, MemoryGradient
-from rlmem.agents.base import ON_POLICY, Exploration
-from rlmem.agents.head_settings import HeadSettings
+from rlmem.agents.actor_critic import ON_POLICY, ActorCritic, Exploration, MemoryGradient
 from rlmem.agents.trunk import Trunks
 from rlmem.algos.base import Algorithm, Outline, Plan, Storage
 from rlmem.batching import Batching, Rollout, Rows
 from rlmem.loops.on_policy import OnPolicyLoop
 from rlmem.loops.parts import OnNan
-from rlmem.losses.reduce import masked_mean, masked_total
+from rlmem.losses.on_policy import masked_mean, masked_total
+from rlmem.nets.layers import HeadSettings
 from rlmem.parallel import alone, largest, least, place, sum_gradients, summed, totals
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, on_host
 

@@ -12,9 +12,16 @@ from rlmem.algos.base import Outline, Plan, ScaledRewards
 from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, mean, means, replay_deviation
 from rlmem.batching import Batching, Rollout, Rows
 from rlmem.loops.parts import OnNan
-from rlmem.losses.ppo import adapt_kl_coef, clipped_surrogate, value_error, with_discrepancy
-from rlmem.losses.reduce import standardise
-from rlmem.losses.returns import discounted_return, gae, lambda_return
+from rlmem.losses.on_policy import (
+    adapt_kl_coef,
+    clipped_surrogate,
+    discounted_return,
+    gae,
+    lambda_return,
+    standardise,
+    value_error,
+    with_discrepancy,
+)
 from rlmem.nets.graphs import recorded
 from rlmem.parallel import largest
 from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, ShareBelowOne, UnitFloat, action_mask

@@ -6,8 +6,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from rlmem.agents.base import Exploration
-from rlmem.agents.head_settings import NormedHeadSettings
+from rlmem.agents.actor_critic import Exploration
 from rlmem.agents.off_policy import QAgent
 from rlmem.agents.trunk import Trunks
 from rlmem.algos.base import Outline, Plan, ScaledRewards
@@ -15,9 +14,10 @@ from rlmem.algos.off_policy import LEAST_REWARD
 from rlmem.algos.on_policy import FromRollouts, batch_metrics, cut, mean, means
 from rlmem.batching import Batching, Rollout, Rows
 from rlmem.loops.parts import OnNan
-from rlmem.losses.q_learning import chosen, greedy_value
-from rlmem.losses.returns import lambda_return
+from rlmem.losses.off_policy import chosen, greedy_value
+from rlmem.losses.on_policy import lambda_return
 from rlmem.nets.graphs import recorded
+from rlmem.nets.layers import NormedHeadSettings
 from rlmem.parallel import totals
 from rlmem.types import Batch, PositiveFloat, PositiveInt, UnitFloat, action_mask
 

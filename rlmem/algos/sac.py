@@ -9,13 +9,19 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from rlmem.agents.base import Exploration
+from rlmem.agents.actor_critic import Exploration
 from rlmem.agents.off_policy import CategoricalAgent, OffPolicyAgent, TanhGaussianAgent
 from rlmem.agents.trunk import Trunks
 from rlmem.algos.actor_critic import OffPolicyActorCritic, Seen, frozen
 from rlmem.algos.off_policy import Metrics, Slots
-from rlmem.losses.q_learning import chosen
-from rlmem.losses.sac import actor_loss, actor_loss_discrete, soft_value, soft_value_discrete, temperature_loss
+from rlmem.losses.off_policy import (
+    actor_loss,
+    actor_loss_discrete,
+    chosen,
+    soft_value,
+    soft_value_discrete,
+    temperature_loss,
+)
 from rlmem.types import Batch, PositiveFloat, PositiveUnitFloat
 
 Terms = tuple[Tensor, Tensor, Tensor]

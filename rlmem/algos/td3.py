@@ -7,7 +7,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from rlmem.agents.base import Exploration
+from rlmem.agents.actor_critic import Exploration
 from rlmem.agents.off_policy import DeterministicAgent
 from rlmem.agents.trunk import Trunks
 from rlmem.algos.actor_critic import OffPolicyActorCritic, frozen

@@ -8,7 +8,7 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from rlmem.acting.workers import closing
-from rlmem.agents.base import Agent
+from rlmem.agents.actor_critic import Agent
 from rlmem.analysis.loaded import Episodes, LoadedRun
 from rlmem.analysis.output import Result, beside_null
 from rlmem.analysis.readout import name_of

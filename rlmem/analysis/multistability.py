@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from rlmem.agents.base import Agent
+from rlmem.agents.actor_critic import Agent
 from rlmem.analysis.features import nothing_blocked, read_by
 from rlmem.analysis.loaded import LoadedRun
 from rlmem.analysis.output import LOOKS, Result, beside_null, if_reached

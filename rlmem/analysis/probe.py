@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rlmem.agents.base import Agent
+from rlmem.agents.actor_critic import Agent
 from rlmem.analysis.features import read_by, replaced
 from rlmem.analysis.loaded import Episodes, Keeper, LoadedRun
 from rlmem.analysis.output import LOOKS, Result

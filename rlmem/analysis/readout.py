@@ -4,7 +4,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from rlmem.agents.base import Agent
+from rlmem.agents.actor_critic import Agent
 from rlmem.agents.trunk import Trunk
 from rlmem.spaces import component_sizes
 from rlmem.types import Batch, action_mask

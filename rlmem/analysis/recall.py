@@ -9,7 +9,7 @@ from gymnasium import Space
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlmem.agents.base import Agent
+from rlmem.agents.actor_critic import Agent
 from rlmem.analysis.features import derivative_sizes
 from rlmem.analysis.loaded import Episodes, LoadedRun
 from rlmem.analysis.output import LOOKS, Result, beside_null, ragged

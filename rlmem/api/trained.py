@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from rlmem.acting.guard import NUMBERS, ObservationCheck, UnreadableObservation, as_flags
 from rlmem.acting.masks import flat_mask
-from rlmem.agents.base import Agent, Exploration
+from rlmem.agents.actor_critic import Agent, Exploration
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
 from rlmem.scan.matmul import Kept, constant_weights

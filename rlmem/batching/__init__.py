@@ -1,8 +1,7 @@
 """Cutting time: how streams and episodes become the rows of a training batch. Nowhere else is time cut."""
 
-from rlmem.batching.base import Batching, Pieces, Rollout, Rows, StateSlots
+from rlmem.batching.base import Batching, Pieces, Rollout, Rows, StateSlots, unroll
 from rlmem.batching.segment import Segment
 from rlmem.batching.tape import Tape
-from rlmem.batching.unroll import unroll
 
 __all__ = ["Batching", "Pieces", "Rollout", "Rows", "Segment", "StateSlots", "Tape", "unroll"]

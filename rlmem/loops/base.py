@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from rlmem.acting.collector import Episode
-from rlmem.agents.base import ON_POLICY, Exploration
+from rlmem.agents.actor_critic import ON_POLICY, Exploration
 from rlmem.batching import StateSlots
 from rlmem.errors import Fault
 from rlmem.loops.callbacks import notify

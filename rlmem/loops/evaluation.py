@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv
 from rlmem.acting.evaluate import Request
 from rlmem.acting.film import film_episode
 from rlmem.acting.workers import closing
-from rlmem.agents.base import Agent, Exploration
+from rlmem.agents.actor_critic import Agent, Exploration
 from rlmem.errors import Fault, UserError
 from rlmem.loops.parts import Results
 from rlmem.record.rundir import video_path

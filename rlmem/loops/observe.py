@@ -2,7 +2,7 @@
 
 import torch
 
-from rlmem.agents.base import Network
+from rlmem.agents.actor_critic import Network
 from rlmem.parallel import summed
 from rlmem.types import Batch
 

@@ -8,7 +8,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from rlmem.acting.collector import Collector
-from rlmem.agents.base import Agent, Network
+from rlmem.agents.actor_critic import Agent, Network
 from rlmem.batching import Batching
 from rlmem.loops.callbacks import Callback
 from rlmem.parallel import place

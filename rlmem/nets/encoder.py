@@ -8,12 +8,11 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.nets.few_inputs import FewInputs
 from rlmem.nets.layers import orthogonal
 from rlmem.nets.running import RunningNorm
 from rlmem.scan import Linear
-from rlmem.spaces import is_bounded
-from rlmem.types import NonNegativeInt, PositiveInt
+from rlmem.spaces import JointActions, is_bounded, is_flat
+from rlmem.types import Inputs, NonNegativeInt, PositiveInt
 
 
 class Features(nn.Module):
@@ -120,7 +119,7 @@ class InputEncoder(nn.Module):
         """The way in which an observation of several dimensions is read, for the summary of a run; None: it has one."""
         return self.obs_features.reading
 
-    def few_inputs(self) -> FewInputs | None:
+    def few_inputs(self) -> "FewInputs | None":
         """All inputs that `forward` can be given, so that each is encoded once, not once per slot; None: too many.
 
         A class that overrides this promises that equal inputs have equal features, so that it draws nothing; subclasses
@@ -174,7 +173,7 @@ class Encoder(InputEncoder):
         self.features = orthogonal(Linear(self.obs_features.size + self.plain_size, hidden_size))
         self.hidden = orthogonal(Linear(hidden_size, hidden_size))
 
-    def few_inputs(self) -> FewInputs | None:
+    def few_inputs(self) -> "FewInputs | None":
         observations, actions = self.spaces
         return None if self.reads_reward else FewInputs.of(observations, actions if self.prev_action else None)
 
@@ -221,7 +220,7 @@ class Embeddings(InputEncoder):
     def reads_reward(self) -> bool:
         return self.reward is not None
 
-    def few_inputs(self) -> FewInputs | None:
+    def few_inputs(self) -> "FewInputs | None":
         observations, actions = self.spaces
         return None if self.reads_reward else FewInputs.of(observations, actions if self.action else None)
 
@@ -233,3 +232,50 @@ class Embeddings(InputEncoder):
         if self.reward is not None:
             inputs.append(self.reward(prev_reward[..., None].masked_fill(begins, 0)))
         return self.beside(torch.cat(inputs, -1), prev_action, prev_reward, start)
+
+
+MOST_INPUTS = 4096
+"""Inputs that are still few."""
+
+
+class FewInputs:
+    """All that an encoder can read of a slot whose observation and previous action are discrete, in a fixed order.
+
+    An episode's first slot has no previous action, which counts as one action more; a start flag says nothing else.
+
+    observations: the space of observations
+    actions: the space of policy actions; None: the encoder does not read them
+    """
+
+    def __init__(self, observations: Space, actions: Space | None):
+        self.observations, self.first = JointActions(observations), torch.as_tensor(observations.start)  # type: ignore[attr-defined]
+        self.actions = None if actions is None else JointActions(actions)
+        self.kinds = 1 if self.actions is None else self.actions.n
+        self.count = self.observations.n * (self.kinds + 1)
+
+    @classmethod
+    def of(cls, observations: Space, actions: Space | None) -> "FewInputs | None":
+        """The inputs of two spaces, or None if they are not discrete or more than `MOST_INPUTS`."""
+        read = [observations] if actions is None else [observations, actions]
+        if not all(isinstance(space, spaces.Discrete | spaces.MultiDiscrete) and is_flat(space) for space in read):
+            return None
+        few = cls(observations, actions)
+        return few if few.count <= MOST_INPUTS else None
+
+    def all(self) -> Inputs:
+        """The inputs [count, ...], without rewards."""
+        number = torch.arange(self.count)
+        start = number >= self.observations.n * self.kinds
+        action = torch.where(start, 0, number // self.observations.n)
+        prev_action = action if self.actions is None else self.actions.action(action)
+        obs = self.observations.action(number % self.observations.n) + self.first
+        return Inputs(obs, prev_action, torch.zeros(self.count), start)
+
+    def number(self, inputs: Inputs) -> Tensor:
+        """Which of all inputs each slot has: [...] of start [...]; any, for what is outside the spaces."""
+        action = torch.zeros_like(inputs.start, dtype=torch.long)
+        if self.actions is not None:
+            action = self.actions.index(inputs.prev_action)
+        action = action.masked_fill(inputs.start, self.kinds)
+        number = torch.add(self.observations.index(inputs.obs.long() - self.first), action, alpha=self.observations.n)
+        return number.clamp_(0, self.count - 1)  # padding may be anything

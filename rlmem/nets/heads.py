@@ -1,18 +1,23 @@
-"""Heads: from the memory's output to action values, to actions in [-1, 1] and to action distributions."""
+"""Policy heads: from the memory's output to action distributions, fast enough for acting: no validation, and generators
+are passed.
 
-import math
-from typing import Any, ClassVar
+Shapes of distributions: parameters [..., P]; actions [...] (Categorical) or [..., K]; log_prob, entropy and kl [...].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import log, pi
+from typing import Any, ClassVar, Protocol
 
 import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from rlmem.nets.distributions import Categorical, Distribution, Gaussian, MultiCategorical, TanhGaussian, masked
-from rlmem.nets.layers import POLICY_GAIN, VALUE_GAIN, HeadLayers
+from rlmem.nets.layers import POLICY_GAIN, HeadLayers
 from rlmem.scan.perceptron import through
 
-SAC_LOG_STD_RANGE = (-20.0, 2.0)
-"""Bounds of log_std, as in Haarnoja et al.'s released code and POMDP-Baselines (Ni et al. 2022, arXiv:2110.05038)."""
 LOG_STD_INIT = -0.5
 LOG_STD_RANGE = (-2.5, 2.0)
 """Bounds of log_std, which keep log-probabilities finite and their rounding small (it grows with 1 / spread)."""
@@ -43,77 +48,6 @@ class Head(nn.Module):
 
     def forward(self, features: Tensor) -> Any:
         return self.output(features)
-
-
-class QHead(Head):
-    """Values q [..., A] of A actions.
-
-    dueling: take q = v + a - mean a, v and a on the same hidden layers (Wang et al. 2016, arXiv:1511.06581, eq. 9)
-    """
-
-    gain = VALUE_GAIN
-
-    def __init__(self, input_size: int, actions: int, layers: HeadLayers, dueling: bool = False):
-        super().__init__(input_size, actions, layers)
-        self.value = layers.output(self.out.in_features, 1, self.gain) if dueling else None
-
-    def forward(self, features: Tensor) -> Tensor:
-        hidden = self.trunk(features)
-        q = self.out(hidden)
-        return q if self.value is None else self.value(hidden) + q - q.mean(-1, keepdim=True)
-
-
-class TwinQDiscrete(nn.Module):
-    """Independent values of A actions, against overestimation (Fujimoto et al. 2018, arXiv:1802.09477, section 4.2)."""
-
-    def __init__(self, input_size: int, actions: int, layers: HeadLayers, twins: int = 2):
-        super().__init__()
-        self.heads = nn.ModuleList(QHead(input_size, actions, layers) for _ in range(twins))
-
-    def forward(self, features: Tensor) -> Tensor:
-        """q [twins, ..., A] for features [..., input_size]."""
-        return torch.stack([head(features) for head in self.heads])
-
-
-class TwinQ(TwinQDiscrete):
-    """Independent values of one continuous action.
-
-    With `head_init=small_output` the action at first moves a value as much as all features do together: its weights in
-    the first layer are sqrt(input_size / action_size) times those of the joint matrix. At equal weights one action
-    beside 128 features has 1/128 of a value's variance; the critic then learns how good states are long before it tells
-    actions apart, and the policy climbs its noise to a bound and stays (docs/algorithms.md, "What matters off-policy").
-    """
-
-    def __init__(self, input_size: int, action_size: int, layers: HeadLayers):
-        super().__init__(input_size + action_size, 1, layers)
-        if layers.init != "small_output":
-            return
-        with torch.no_grad():
-            for head in self.heads:
-                first = next(layer for layer in head.modules() if isinstance(layer, nn.Linear))
-                first.weight[:, input_size:] *= math.sqrt(input_size / action_size)
-
-    def forward(self, features: Tensor, action: Tensor) -> Tensor:  # type: ignore[override]
-        """q [2, ...] for features [..., input_size] and action [..., action_size]."""
-        return super().forward(torch.cat([features, action], -1)).squeeze(-1)
-
-
-class TanhGaussianHead(Head):
-    """SAC's policy over `actions` continuous actions, with a spread that depends on the features."""
-
-    def __init__(self, input_size: int, actions: int, layers: HeadLayers):
-        super().__init__(input_size, 2 * actions, layers)
-
-    def forward(self, features: Tensor) -> TanhGaussian:
-        mean, log_std = self.output(features).chunk(2, -1)
-        return TanhGaussian(mean, log_std.clamp(*SAC_LOG_STD_RANGE))
-
-
-class DeterministicHead(Head):
-    """TD3's policy: one action in [-1, 1] for each of the `output_size` dimensions."""
-
-    def forward(self, features: Tensor) -> Tensor:
-        return self.output(features).tanh()
 
 
 class PolicyHead(Head):
@@ -159,3 +93,119 @@ class PolicyHead(Head):
 
     def forward(self, features: Tensor, mask: Tensor | None = None) -> Distribution:
         return self.distribution(self.parameters_of(features, mask))
+
+
+LEAST = torch.finfo(torch.float32).tiny
+FORBIDDEN = -1e8
+"""The logit of an action that is not allowed, as in sb3-contrib: its probability is exactly 0, and so is p log p, which
+would be NaN for an infinite one."""
+
+NO_ACTION = -(2**62)
+"""What `nll_loss` is to ignore: nothing."""
+
+
+def masked(scores: Tensor, mask: Tensor | None, instead: float = FORBIDDEN) -> Tensor:
+    """Scores [..., A] of actions; those that `mask` [..., A] does not allow are `instead`, and get no gradient."""
+    return scores if mask is None else torch.where(mask, scores, instead)
+
+
+class Distribution(Protocol):
+    """What algorithms need of an action distribution."""
+
+    def sample(self, generator: torch.Generator) -> Tensor: ...
+    def mode(self) -> Tensor: ...
+    def log_prob(self, action: Tensor) -> Tensor: ...
+    def entropy(self) -> Tensor: ...
+    def kl(self, other: Any) -> Tensor: ...  # KL(self || other); `other` is a distribution of the same class
+
+
+@dataclass
+class Categorical:
+    """One of A actions from unnormalised `logits` [..., A]."""
+
+    logits: Tensor
+    _log_p: Tensor | None = field(default=None, init=False, repr=False, compare=False)
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        # An exponential race: argmax of logits - log E is distributed as softmax(logits). An E of 0 would always win.
+        race = torch.empty_like(self.logits).exponential_(generator=generator).clamp_min_(LEAST)
+        return (self.logits - race.log()).argmax(-1)
+
+    def mode(self) -> Tensor:
+        return self.logits.argmax(-1)
+
+    @property
+    def log_p(self) -> Tensor:
+        """Log-probabilities [..., A] of all actions, kept with their gradient, which can be taken once in all."""
+        if self._log_p is not None:
+            return self._log_p
+        log_p = self.logits.log_softmax(-1)
+        if log_p.requires_grad == self.logits.requires_grad:
+            self._log_p = log_p
+        return log_p
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        log_p = self.log_p.flatten(0, -2) if action.dim() else self.log_p[None]
+        # The gradient of `gather` would add to random places, which takes longer.
+        loss = F.nll_loss(log_p, action.flatten(), reduction="none", ignore_index=NO_ACTION)
+        return -loss.view(action.shape)
+
+    def entropy(self) -> Tensor:
+        return -(self.log_p.exp() * self.log_p).sum(-1)
+
+    def kl(self, other: Categorical) -> Tensor:
+        return (self.log_p.exp() * (self.log_p - other.log_p)).sum(-1)
+
+
+@dataclass
+class MultiCategorical:
+    """K independent categoricals, the k-th over sizes[k] actions; logits [..., sum(sizes)]."""
+
+    logits: Tensor
+    sizes: list[int]
+
+    def parts(self) -> list[Categorical]:
+        return [Categorical(part) for part in self.logits.split(self.sizes, -1)]
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        return torch.stack([part.sample(generator) for part in self.parts()], -1)
+
+    def mode(self) -> Tensor:
+        return torch.stack([part.mode() for part in self.parts()], -1)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        terms = [p.log_prob(a) for p, a in zip(self.parts(), action.unbind(-1), strict=True)]
+        return torch.stack(terms).sum(0)
+
+    def entropy(self) -> Tensor:
+        return torch.stack([part.entropy() for part in self.parts()]).sum(0)
+
+    def kl(self, other: MultiCategorical) -> Tensor:
+        return torch.stack([p.kl(q) for p, q in zip(self.parts(), other.parts(), strict=True)]).sum(0)
+
+
+@dataclass
+class Gaussian:
+    """Independent normal actions with `mean` and `log_std`, both [..., K]."""
+
+    mean: Tensor
+    log_std: Tensor
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        noise = torch.empty_like(self.mean).normal_(generator=generator)
+        return self.mean + self.log_std.exp() * noise
+
+    def mode(self) -> Tensor:
+        return self.mean
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        z = (action - self.mean) * torch.exp(-self.log_std)
+        return (-0.5 * (z.square() + log(2 * pi)) - self.log_std).sum(-1)
+
+    def entropy(self) -> Tensor:
+        return (self.log_std + 0.5 * (1 + log(2 * pi))).sum(-1)
+
+    def kl(self, other: Gaussian) -> Tensor:
+        ratio = torch.exp(2 * (self.log_std - other.log_std))
+        distance = (self.mean - other.mean).square() * torch.exp(-2 * other.log_std)
+        return (other.log_std - self.log_std + 0.5 * (ratio + distance - 1)).sum(-1)

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import nn
 
 from rlmem.scan import Linear, Perceptron
+from rlmem.types import PositiveInt
 
 Activation = Literal["leaky_relu", "relu", "tanh"]
 """Of hidden layers. The output behind tanh is bounded, so that the mean of continuous actions cannot run far away."""
@@ -76,3 +77,36 @@ class HeadLayers:
         if self.init != "torch":
             nn.init.zeros_(layer.bias)
         return layer
+
+
+@dataclass(kw_only=True)
+class HeadSettings:
+    """What the heads of an algorithm's agent are made of.
+
+    head_sizes: widths of the heads' hidden layers, in order
+    activation: of these layers
+    head_init: first weights of the heads, see `HeadLayers`
+    """
+
+    head_sizes: Sequence[PositiveInt] = (128, 128)
+    activation: Activation = "leaky_relu"
+    head_init: HeadInit = "small_output"
+
+    @property
+    def head_layers(self) -> HeadLayers:
+        """The same, as agents take it."""
+        return HeadLayers(self.head_sizes, self.activation, self.head_init)
+
+
+@dataclass(kw_only=True)
+class NormedHeadSettings(HeadSettings):
+    """The same, with layer norms.
+
+    layer_norm: whether a layer norm stands before every activation
+    """
+
+    layer_norm: bool = True
+
+    @property
+    def head_layers(self) -> HeadLayers:
+        return replace(super().head_layers, layer_norm=self.layer_norm)

@@ -9,7 +9,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from rlmem.acting.workers import closing
-from rlmem.agents.base import Network
+from rlmem.agents.actor_critic import Network
 from rlmem.algos.base import Learner, Outline, Plan
 from rlmem.batching import Batching
 from rlmem.config.compose import Config

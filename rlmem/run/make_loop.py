@@ -9,7 +9,7 @@ from typing import Any
 
 from gymnasium.vector import VectorEnv
 
-from rlmem.agents.base import Agent
+from rlmem.agents.actor_critic import Agent
 from rlmem.config.compose import Config
 from rlmem.config.messages import shell
 from rlmem.errors import Fault, UserError

@@ -70,7 +70,7 @@ def _run(direction: str, arguments: tuple[Any, ...], h: Tensor, reverse: bool, e
 
 
 def advantages(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, gamma: float, decay: float) -> Tensor:
-    """`rlmem.losses.returns.gae` in one pass, without gradients; decay is gamma * lambda."""
+    """`rlmem.losses.on_policy.gae` in one pass, without gradients; decay is gamma * lambda."""
     tensors = [addressable(x) for x in (reward, value, terminated, mask)]
     A = torch.empty_like(tensors[0])
     B, T = mask.shape

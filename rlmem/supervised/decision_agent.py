@@ -6,7 +6,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from rlmem.agents.base import ON_POLICY, Agent, Exploration
+from rlmem.agents.actor_critic import ON_POLICY, Agent, Exploration
 from rlmem.agents.trunk import Trunks
 from rlmem.supervised.feed import Predictor
 from rlmem.supervised.trajectories import framed

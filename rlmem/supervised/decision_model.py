@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlmem.acting.evaluate import Request, evaluate
-from rlmem.agents.base import Agent
+from rlmem.agents.actor_critic import Agent
 from rlmem.agents.trunk import Trunks
 from rlmem.loops.base import one_thread
 from rlmem.loops.parts import OnNan, Results

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from rlmem.agents.base import Network
+from rlmem.agents.actor_critic import Network
 from rlmem.agents.trunk import Trunks
 from rlmem.errors import UserError
 from rlmem.nets.layers import HeadLayers

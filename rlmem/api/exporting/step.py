@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten_with_path, tree_leaves, tree_unflatten
 
-from rlmem.agents.base import Agent
+from rlmem.agents.actor_critic import Agent
 from rlmem.api.trained import TrainedAgent
 from rlmem.spaces import in_env, readable_type
 from rlmem.types import Inputs

@@ -10,7 +10,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlmem.acting.guard import Guard
-from rlmem.agents.base import Agent, Exploration
+from rlmem.agents.actor_critic import Agent, Exploration
 from rlmem.errors import Fault
 from rlmem.spaces import no_action, to_env
 from rlmem.supervised.dataset.file import Recording

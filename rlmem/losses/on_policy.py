@@ -1,15 +1,17 @@
-"""Returns and advantages: the scan of `rlmem.scan`, run from the last slot to the first.
+"""Returns and advantages, the losses of PPO, unreduced, and means over the slots that count.
 
-All functions take rows [B, T] under the slot rule: slot t+1 is the successor of an acted slot t, so v_{t+1} is the
-value of the state that was really reached, and a truncated episode or a row's end bootstraps from the value found
-there. `terminated` cuts the bootstrap; `mask` says where the agent acted, which must not be in the last slot. What the
-other slots hold in `reward`, `terminated` and `log_ratio` has no effect, not even NaN. Nothing is detached.
+Returns are the scan of `rlmem.scan`, run from the last slot to the first. They take rows [B, T] under the slot rule:
+slot t+1 is the successor of an acted slot t, so v_{t+1} is the value of the state that was really reached, and a
+truncated episode or a row's end bootstraps from the value found there. `terminated` cuts the bootstrap; `mask` says
+where the agent acted, which must not be in the last slot. What the other slots hold in `reward`, `terminated` and
+`log_ratio` has no effect, not even NaN. Nothing is detached.
 
     reward, value: [B, T] float
     terminated, mask: [B, T] bool
     v_{t+1} counts as zero where terminated_t
 """
 
+from collections.abc import Callable
 from math import log
 
 import torch
@@ -144,3 +146,69 @@ def _backwards(decay: float | Tensor, b: Tensor, ends: Tensor, after: Tensor | N
 
 def _scalar(x: float, like: Tensor) -> Tensor:
     return torch.full((), x, dtype=like.dtype, device=like.device)
+
+
+def clipped_surrogate(log_prob: Tensor, behaviour_log_prob: Tensor, advantage: Tensor, clip: float) -> Tensor:
+    """Clipped surrogate objective, negated (Schulman et al. 2017, arXiv:1707.06347, eq. 7).
+
+        L = -min(rho A, clip(rho, 1 - eps, 1 + eps) A),   rho = pi(a|s) / pi_behaviour(a|s)
+
+    All [B, T]. Returns L [B, T].
+    """
+    rho = torch.exp(log_prob - behaviour_log_prob)
+    return -torch.minimum(rho * advantage, rho.clamp(1 - clip, 1 + clip) * advantage)
+
+
+def value_error(value: Tensor, target: Tensor, clamp: float | None = None) -> Tensor:
+    """Squared error of values [B, T]; `clamp` bounds it from above, which stops the gradient of larger ones (RLlib)."""
+    error = (value - target).square()
+    return error if clamp is None else error.clamp(max=clamp)
+
+
+def with_discrepancy(error: Tensor, value: Tensor, second_error: Tensor, second: Tensor, weight: float) -> Tensor:
+    """The value loss with the lambda-discrepancy (Allen et al. 2024, arXiv:2407.07333, section 5).
+
+        L = (1 - w) (error + error') / 2 + w (V - V')^2
+
+    V learns the returns of one lambda, V' those of another. All [B, T]. Returns L [B, T].
+    """
+    return (1 - weight) * (error + second_error) / 2 + weight * (value - second).square()
+
+
+def adapt_kl_coef(coef: float, kl: float, target: float) -> float:
+    """Next weight of the KL penalty (Schulman et al. 2017, section 4, with RLlib's thresholds and factors)."""
+    if kl > 2 * target:
+        return coef * 1.5
+    if kl < 0.5 * target:
+        return coef * 0.5
+    return coef
+
+
+def masked_total(x: Tensor, mask: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Sum of x where mask, and the number of these slots. Values outside the mask have no effect, not even NaN.
+    Arguments as in `masked_mean`.
+    """
+    counted = torch.where(mask, x if weight is None else weight * x, 0)
+    return counted.flatten(-mask.dim()).sum(-1), mask.sum()
+
+
+def masked_mean(x: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Mean of x where mask; zero if the mask is empty.
+
+    x: [B, T], or several of these [K, B, T], of which [K] means are returned
+    mask: [B, T] bool
+    weight: [B, T] factors of the terms, such as importance weights; the sum is still divided by the number of slots
+    """
+    total, count = masked_total(x, mask, weight)
+    return total / count.clamp(min=1)
+
+
+def standardise(x: Tensor, mask: Tensor, mean: Callable[[Tensor, Tensor], Tensor] = masked_mean) -> Tensor:
+    """x shifted and scaled to mean 0 and standard deviation 1 over the mask.
+
+    x: [B, T], without gradient
+    mask: [B, T] bool
+    mean: takes the mean of a tensor [B, T] over a mask; another one where several processes share the slots
+    """
+    average = mean(x, mask)
+    return (x - average) / (mean((x - average).square(), mask).sqrt() + 1e-8)

@@ -1,0 +1,129 @@
+"""Losses of Q-learning over A actions and of Soft Actor-Critic, unreduced but for `huber_of_mean`.
+
+Of SAC, alpha is the temperature; only its own loss has a gradient in it. Continuous actions come with log pi(a|s) of
+one sampled action, discrete ones with logits over all A actions, so that expectations are exact.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def chosen(q: Tensor, action: Tensor) -> Tensor:
+    """The values [...] of the actions taken.
+
+    q: [..., A]; the values of several networks may be stacked in front
+    action: integers in [0, A), also where the agent did not act, [...] without the stacked dimension
+    """
+    return q.gather(-1, action.long().expand(q.shape[:-1])[..., None]).squeeze(-1)
+
+
+def greedy_value(q_selector: Tensor, q: Tensor, allowed: Tensor | None = None) -> Tensor:
+    """Value of the greedy action, in double Q-learning's form (van Hasselt et al. 2016, arXiv:1509.06461, eq. 4).
+
+        v_t = q_t[argmax_a q_selector_t[a]]
+
+    The selector is the online network and q the target network; the same tensor twice gives max_a q_t[a], DQN's value
+    (Mnih et al. 2015). Both [B, T, A]. Where `allowed` [B, T, A] is given, the maximum is over these actions. Without
+    gradient. Returns v [B, T].
+    """
+    selector = q_selector if allowed is None else q_selector.masked_fill(~allowed, -torch.inf)
+    return chosen(q.detach(), selector.argmax(-1))
+
+
+def huber(error: Tensor, delta: float = 1.0) -> Tensor:
+    """Huber's loss (Huber 1964): with delta = 1 the clipped error of DQN (Mnih et al. 2015, Methods).
+
+        L = e^2 / 2 if |e| <= delta, else delta (|e| - delta / 2)
+
+    error [...]. Returns L [...].
+    """
+    return F.huber_loss(error, torch.zeros_like(error), reduction="none", delta=delta)
+
+
+def huber_of_mean(error: Tensor, delta: float = 1.0) -> Tensor:
+    """Huber's loss of the mean absolute error of n slots, a scalar.
+
+        L = huber(sum_t |e_t| / n)
+
+    The released code of Memoroids (Morad et al. 2024, arXiv:2402.09900) minimises this with segments, but not with
+    tapes. Every slot's gradient has the same size, whatever its error. error [n].
+    """
+    return huber(error.abs().sum() / max(len(error), 1), delta)
+
+
+RESCALING = 1e-3
+"""epsilon of `rescaled`."""
+
+
+def rescaled(x: Tensor) -> Tensor:
+    """h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x, by which values of any size fit one network (Pohlen et al. 2018,
+    arXiv:1805.11593, section 3.2)."""
+    size = x.abs()
+    return x.sign() * size / ((size + 1).sqrt() + 1) + RESCALING * x
+
+
+def unscaled(x: Tensor) -> Tensor:
+    """The inverse of `rescaled`: sign(x) (((sqrt(1 + 4 epsilon (|x| + 1 + epsilon)) - 1) / (2 epsilon))^2 - 1)."""
+    above = x.abs() + 1 + RESCALING
+    root = 2 * above / ((1 + 4 * RESCALING * above).sqrt() + 1)
+    return x.sign() * (root.square() - 1)
+
+
+def soft_value(q: Tensor, log_prob: Tensor, temperature: Tensor | float) -> Tensor:
+    """Soft state value from one action of the policy (Haarnoja et al. 2018, arXiv:1812.05905, eq. 3).
+
+        v_t = q_t - alpha log pi(a_t|s_t),   a_t ~ pi
+
+    q is the lesser of the target twins at that action; both [B, T]. Without gradient. Returns v [B, T].
+    """
+    return (q - temperature * log_prob).detach()
+
+
+def soft_value_discrete(q: Tensor, logits: Tensor, temperature: Tensor | float) -> Tensor:
+    """Soft state value, its expectation taken over all actions (Christodoulou 2019, arXiv:1910.07207, eq. 10).
+
+        v_t = sum_a pi(a|s_t) (q_t[a] - alpha log pi(a|s_t))
+
+    Both [B, T, A]. Without gradient. Returns v [B, T].
+    """
+    return -actor_loss_discrete(q, logits, temperature).detach()
+
+
+def actor_loss(q: Tensor, log_prob: Tensor, temperature: Tensor | float) -> Tensor:
+    """Actor loss of a reparametrised action (Haarnoja et al. 2018, arXiv:1812.05905, eq. 9).
+
+        L_t = alpha log pi(a_t|s_t) - q(s_t, a_t),   a_t = f(noise; s_t)
+
+    Both [B, T]. The gradient passes through q to the action; the caller must keep the critic from learning from it.
+    Returns L [B, T].
+    """
+    return _constant(temperature) * log_prob - q
+
+
+def actor_loss_discrete(q: Tensor, logits: Tensor, temperature: Tensor | float) -> Tensor:
+    """Actor loss in expectation over all actions (Christodoulou 2019, arXiv:1910.07207, eq. 12).
+
+        L_t = sum_a pi(a|s_t) (alpha log pi(a|s_t) - q_t[a])
+
+    Both [B, T, A]. In the paper q is a constant; the caller detaches it where that is wanted, since a memory that is
+    shared with the critic may learn through it. Returns L [B, T].
+    """
+    log_p = logits.log_softmax(-1)
+    return (log_p.exp() * (_constant(temperature) * log_p - q)).sum(-1)
+
+
+def temperature_loss(log_temperature: Tensor, log_prob: Tensor, target_entropy: Tensor | float) -> Tensor:
+    """Loss of the temperature (Haarnoja et al. 2018, arXiv:1812.05905, eq. 18, with log alpha for the factor alpha).
+
+        L_t = -log alpha (log pi(a_t|s_t) + target_entropy)
+
+    The form of the authors' code: its gradient in log alpha is that of eq. 18 over alpha, so it has the same sign and
+    zero, and does not fade as alpha does (in POMDP-Baselines it does). log_prob [B, T], or the policy's negative
+    entropy where that is exact, is a constant; log_temperature is a scalar. Returns L [B, T].
+    """
+    return -log_temperature * (log_prob.detach() + target_entropy)
+
+
+def _constant(temperature: Tensor | float) -> Tensor | float:
+    return temperature.detach() if isinstance(temperature, Tensor) else temperature
