@@ -176,7 +176,7 @@ def read(path: Path, strict: bool = False) -> tuple[dict[str, Any], dict[str, An
     Raises NoRun if they are missing or damaged.
     """
     config, about = _stored(path)
-    number = formats.format_of_run(config, about)
+    number = about.get("format", 0)
     if strict:
         formats.require_readable(number, path, [about, *about.get("resumed", [])][-1])
     try:
