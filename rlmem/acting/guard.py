@@ -1,14 +1,15 @@
 """Checks of everything that a vector of environments returns, before an agent learns from it."""
 
+import os
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 
-from rlmem.acting.folder import folder_of
 from rlmem.acting.workers import death_of_worker, raised, watch_workers
 from rlmem.errors import Fault, UserError, printable
 from rlmem.spaces import ACTION_MASK, is_tree, readable_type
@@ -93,6 +94,42 @@ class Part:
         self.said = f"observations `{name}`" if name else "observations"
         self.shape = (num_envs, *(space.shape or ()))
         self.check = ObservationCheck(space)
+
+
+class Folder:
+    """The current folder of one vector of environments, which they may change; that of rlmem stays."""
+
+    def __init__(self) -> None:
+        self.path: str | None = None
+        """None: that of rlmem."""
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """A context for calls of the environments."""
+        ours = _current_folder()
+        if self.path is not None:
+            with suppress(OSError):
+                os.chdir(self.path)
+        try:
+            yield
+        finally:
+            there = _current_folder()
+            self.path = None if there == ours else there
+            if ours is not None and there != ours:
+                os.chdir(ours)
+
+
+def folder_of(env: Any, first: Folder | None = None) -> Folder:
+    """The folder of a vector, whatever wraps it; `first` if it has none yet."""
+    return vars(getattr(env, "unwrapped", env)).setdefault("_current_folder", first or Folder())
+
+
+def _current_folder() -> str | None:
+    """The current folder; None if it was deleted."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
 
 
 def _trace(error: BaseException) -> str:

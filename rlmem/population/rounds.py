@@ -15,7 +15,7 @@ from rlmem.population.rule import compare, partners
 from rlmem.population.spec import Population, PopulationSpec, holds_population, name, populate, read
 from rlmem.record import rundir
 from rlmem.record.checkpoint import step_of
-from rlmem.record.progress import Progress
+from rlmem.record.recorder import Progress
 from rlmem.run.assemble import assemble
 from rlmem.run.stored import AGENT_PREFIX, checkpoints, require_resumable, stored_config
 from rlmem.system.signals import stopping_politely

@@ -14,8 +14,7 @@ import torch
 from rlmem import __version__
 from rlmem.errors import first_line
 from rlmem.record import formats
-from rlmem.record.recorder import hashed, synced
-from rlmem.record.trust import is_data
+from rlmem.record.trust import hashed, is_data, synced
 from rlmem.system.received import opened, text
 
 State = dict[str, Any]

@@ -18,8 +18,7 @@ from rlmem.config.compose import Config
 from rlmem.errors import UserError, first_line
 from rlmem.record import formats
 from rlmem.record.provenance import provenance
-from rlmem.record.recorder import synced
-from rlmem.record.trust import is_changed, is_data, is_own, require_plain, sealed
+from rlmem.record.trust import is_changed, is_data, is_own, require_plain, sealed, synced
 from rlmem.system import received
 
 
