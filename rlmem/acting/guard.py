@@ -40,12 +40,15 @@ class UnreadableObservation(ValueError):
 class ObservationCheck:
     """Check of observations of a space, and their cast to the type that agents read (`rlmem.spaces.readable_type`).
 
+    space: of one environment, or of one leaf of it, whose `name` is its path
+
     An agent reads real numbers that are finite in float32 and that their space's type can hold, and of a discrete space
     its values. The bounds of a Box are often wrong, and are not checked.
     """
 
-    def __init__(self, space: Space):
+    def __init__(self, space: Space, name: str = ""):
         self.space, self.dtype = space, readable_type(space)
+        self.said = f"observations `{name}`" if name else "observations"
         self.whole = self.dtype.kind in "iub"
         self.casts = [np.dtype(space.dtype), self.dtype] if self.whole else [self.dtype]
         self.bounds: tuple[Any, Any] | None = None
@@ -80,20 +83,6 @@ class ObservationCheck:
             raise UnreadableObservation(~finite, f"observation with {value}; expected finite numbers")
         kind = min(self.dtype, typed.dtype, key=lambda dtype: dtype.itemsize)
         raise UnreadableObservation(~finite, f"observation {value}; expected a finite number of {kind}")
-
-
-class Part:
-    """What observations must be like, or one leaf of them.
-
-    said: how they are called in messages
-    shape: of N environments
-    check: of their numbers
-    """
-
-    def __init__(self, space: Space, num_envs: int, name: str = ""):
-        self.said = f"observations `{name}`" if name else "observations"
-        self.shape = (num_envs, *(space.shape or ()))
-        self.check = ObservationCheck(space)
 
 
 class Folder:
@@ -162,14 +151,14 @@ class Guard:
         self.begins = np.ones(env.num_envs, bool)
         space: Any = env.single_observation_space
         self.masks_ignored = False
-        self.parts: dict[str, Part] | None = None
+        self.parts: dict[str, ObservationCheck] | None = None
         if is_tree(space):
-            self.parts = {name: Part(leaf, env.num_envs, name) for name, leaf in space.items()}
+            self.parts = {name: ObservationCheck(leaf, name) for name, leaf in space.items()}
             action = env.single_action_space
             sizes = action.nvec if isinstance(action, spaces.MultiDiscrete) else [0]
             self.components: Any = np.cumsum(sizes)[:-1]  # where the mask of the next component begins
         else:
-            self.part = Part(space, env.num_envs)
+            self.part = ObservationCheck(space)
 
     def reset(self, seed: int | None = None, steps: int = 0) -> Any:
         """Begin an episode everywhere; the observations [N, ...]. steps: environment steps that were counted so far."""
@@ -240,18 +229,19 @@ class Guard:
             obs[ACTION_MASK] = obs[ACTION_MASK] != 0
         return obs
 
-    def _part(self, part: Part, given: Any) -> np.ndarray:
+    def _part(self, part: ObservationCheck, given: Any) -> np.ndarray:
+        shape = len(self.begins), *(part.space.shape or ())
         try:
             obs = np.asarray(given)
         except (ValueError, TypeError):
-            self._refuse(None, f"{part.said} {_excerpt(given)}; expected an array of shape {part.shape}")
-        if obs.shape != part.shape:
-            self._refuse(None, f"{part.said} of shape {obs.shape}; expected {part.shape}")
+            self._refuse(None, f"{part.said} {_excerpt(given)}; expected an array of shape {shape}")
+        if obs.shape != shape:
+            self._refuse(None, f"{part.said} of shape {obs.shape}; expected {shape}")
         try:
-            obs = part.check.read(obs)
+            obs = part.read(obs)
         except UnreadableObservation as problem:
             self._refuse(problem.where, str(problem))
-        if obs.dtype.itemsize >= 4 and part.check.bounds is None:
+        if obs.dtype.itemsize >= 4 and part.bounds is None:
             self._note(f"an observation{part.said.removeprefix('observations')}", np.abs(obs))
         return obs
 

@@ -64,13 +64,7 @@ class Recorder:
     def attach(self, loggers: Mapping[str, Logger]) -> None:
         """Show every row so far and all rows to come to `loggers`, by name. A resumed run calls `rewind` first."""
         self.loggers = dict(loggers)
-        try:
-            rows = read_jsonl(self.files["metrics"].path) if loggers else []
-        except ValueError as error:
-            rows = []
-            for name in loggers:
-                self._turn_off(name, ValueError(f"metrics.jsonl is damaged ({error})"))
-        for row in rows:
+        for row in read_jsonl(self.files["metrics"].path) if loggers else []:
             self._show(row)
 
     def _show(self, row: Mapping[str, float]) -> None:
