@@ -21,7 +21,7 @@ from rlmem.config.targets import annotation, build, locate, parameters
 from rlmem.loops.base import Loop
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import read_jsonl
-from rlmem.run.train import train
+from rlmem.run.train import resume, train
 from rlmem.scan import library
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -131,6 +131,22 @@ def killed_at(iteration: int) -> Iterator[None]:
             yield
     finally:
         Loop.iterate = original
+
+
+def assert_resumes_exactly(train: Callable[[str], Any], iteration: int = 4) -> None:
+    """A run that dies before an iteration and is resumed ends as one that went through: same record, same agent.
+
+    train: trains in the run directory of this name; `whole` and `cut` must not be there yet
+    """
+    train("whole")
+    with killed_at(iteration):
+        train("cut")
+    assert len(without_time("cut")) < len(without_time("whole")), "there is something to resume"
+    resume(Path("cut"), [])
+    assert without_time("cut") == without_time("whole")
+    if (episodes := Path("whole/episodes.jsonl")).exists():
+        assert Path("cut/episodes.jsonl").read_text() == episodes.read_text()
+    assert_same_weights("cut", "whole")
 
 
 def options(group: str) -> list[str]:

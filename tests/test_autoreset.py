@@ -13,7 +13,7 @@ import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import TimeLimit
-from helpers import assert_same_weights, killed_at, without_time
+from helpers import assert_resumes_exactly
 from leafy import Leafy
 from rlmem_envs.vector import vectorise
 
@@ -23,7 +23,7 @@ from rlmem.acting.observed import observed
 from rlmem.config.compose import load
 from rlmem.errors import Fault, UserError
 from rlmem.run.build import make_env
-from rlmem.run.train import resume, train
+from rlmem.run.train import train
 
 N, STEPS = 3, 120
 MODES = list(AutoresetMode)
@@ -292,13 +292,8 @@ def test_a_run_turns_and_refuses(in_tmp):
 
 
 def test_a_run_in_a_turned_vector_that_was_killed_ends_like_one_that_was_not(in_tmp):
-    config = own_env("same_step", [*SMALL, "total_steps=300", "memory=gru", "memory.hidden_size=4", "run_dir=whole"])
-    train(config)
-    with killed_at(6):
-        train(own_env("same_step", [*config.overrides[1:-1], "run_dir=killed"]))
-    resume(Path("killed"), [])
-    assert without_time("whole") == without_time("killed")
-    assert_same_weights("whole", "killed")
+    lines = [*SMALL, "total_steps=300", "memory=gru", "memory.hidden_size=4"]
+    assert_resumes_exactly(lambda run_dir: train(own_env("same_step", [*lines, f"run_dir={run_dir}"])), 6)
 
 
 def own_env(name, lines):

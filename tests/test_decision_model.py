@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import assert_same_weights, killed_at, without_time
+from helpers import assert_resumes_exactly
 from rlmem_envs.occlusion.cartpole import CartPole
 from rlmem_envs.occlusion.pendulum import Pendulum
 
@@ -26,8 +26,7 @@ from rlmem.seeding import Streams
 from rlmem.supervised.dataset.file import Recording, read, write
 from rlmem.supervised.dataset.play import play, uniform
 from rlmem.supervised.decision_agent import AGES, DecisionAgent, Dropping
-from rlmem.supervised.trajectories import Drops, Trajectories
-from rlmem.supervised.windows import Ranges
+from rlmem.supervised.windows import Drops, Ranges, Trajectories
 from rlmem.types import Inputs
 
 SMALL = [
@@ -222,12 +221,7 @@ def test_an_evaluation_plays_the_same_episodes_at_every_rate_and_drops_more_at_h
 
 @pytest.mark.parametrize("memory", ["dt", *(pytest.param(name, marks=pytest.mark.slow) for name in ("drnn", "dlrnn"))])
 def test_a_killed_run_resumes_exactly(in_tmp, memory):
-    whole = run_of(*MEMORIES[memory], run_dir="whole")
-    with killed_at(4):
-        run_of(*MEMORIES[memory], run_dir="cut")
-    resume(Path("cut"), [])
-    assert without_time(Path("cut")) == without_time(whole)
-    assert_same_weights(Path("cut"), whole)
+    assert_resumes_exactly(lambda run_dir: run_of(*MEMORIES[memory], run_dir=run_dir))
 
 
 def test_the_score_of_a_run_is_the_mean_over_the_rates_on_the_scale_of_two_returns(in_tmp):

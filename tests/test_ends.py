@@ -24,7 +24,7 @@ from test_reliability import AGENT, DQN, assert_same_end
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.record.checkpoint import Checkpoints
-from rlmem.record.progress import Progress, clock
+from rlmem.record.recorder import Progress
 from rlmem.run.train import train
 from rlmem.system import signals
 from rlmem.system.command import Output, Unread
@@ -393,9 +393,3 @@ def test_the_bar_of_80_columns_drops_what_counts_least(tmp_path):
     assert " ".join(shown.split()) == "━━━━━━━━ 200000/500000 56/s left 1:30:00 return -0.250 best 0.750"
     shown = bar(80, 300_000_000, 120_000_000, tmp_path / "b")
     assert " ".join(shown.split()) == "━━━━━━━━ 120000000/300000000 33,333/s left 1:30:00 return -0.250"
-
-
-def test_a_time_left_reads_as_a_clock():
-    assert [clock(seconds) for seconds in (0, 59.6, 754, 3600, 400_000)] == [
-        "0:00", "1:00", "12:34", "1:00:00", "111:06:40",
-    ]  # fmt: skip

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from helpers import assert_same_weights, killed_at, weights
 from rlmem_envs.registration import make
 from torch.nn import functional as F
 
@@ -16,9 +15,8 @@ from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.nets.encoder import Embeddings, Encoder, Features
 from rlmem.nets.image import ImageEncoder
-from rlmem.record.recorder import read_jsonl
 from rlmem.replay import Replay
-from rlmem.run.train import resume, train
+from rlmem.run.train import train
 from rlmem.spaces import channels_first, is_flat, is_image, is_readable
 
 ACTION = spaces.Discrete(4)
@@ -170,36 +168,6 @@ def test_bytes_stay_bytes_from_the_environment_to_the_batch(tmp_path):
     batch = replay.sample(Tape(), 16, torch.Generator()).batch
     assert batch.obs.dtype == torch.uint8 and batch.obs.shape[2:] == (3, 5, 5)
     assert collector.state_dict()["obs"].dtype == torch.uint8
-
-
-SHORT = [
-    "env=visual_match", "env.num_envs=4", "env.explore_frames=3", "env.distractor_frames=10", "env.reward_frames=8",
-    "encoder=cnn", "encoder.hidden_size=16", "memory=gru", "memory.hidden_size=8", "algo.head_sizes=[8]",
-    "evaluation.every=null", "evaluation.episodes=2", "checkpoint.every=200", "threads=1",
-]  # fmt: skip
-PPO = ["algo=ppo", "algo.rollout_slots=32", "algo.epochs=1", "algo.num_minibatches=2"]
-DQN = [
-    "algo=dqn",
-    "algo.record_every=100",
-    "algo.random_steps=100",
-    "algo.learning_starts=100",
-    "algo.batch_size=40",
-    "algo.update_ratio=0.02",
-]
-
-
-@pytest.mark.parametrize("algo", [PPO, DQN], ids=["ppo", "dqn"])
-@pytest.mark.slow
-def test_a_killed_run_on_images_resumes_exactly(in_tmp, algo):
-    choices = [*SHORT, *algo, *(["algo.replay_dir=replay"] if algo is DQN else []), "encoder.shortcut_size=4"]
-    train(load([*choices, "total_steps=600", "run_dir=whole"]))
-    with killed_at(4):
-        train(load([*choices, "total_steps=600", "run_dir=cut"]))
-    resume(Path("cut"), [])
-    assert_same_weights("whole", "cut")
-    assert any("convolutions" in name for name in weights("whole"))
-    rows = [row for row in read_jsonl(Path("whole/metrics.jsonl")) if "ppo/ratio_max_dev" in row]
-    assert bool(rows) == (algo is PPO) and all(row["ppo/ratio_max_dev"] <= 1e-5 for row in rows)
 
 
 def test_an_encoder_that_does_not_fit_the_environment_is_refused_before_training(in_tmp):

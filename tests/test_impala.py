@@ -3,11 +3,10 @@
 import math
 from importlib import util
 from itertools import product
-from pathlib import Path
 
 import pytest
 import torch
-from helpers import killed_at, make_memory, make_trunks, without_time
+from helpers import assert_resumes_exactly, make_memory, make_trunks, without_time
 from rlmem_envs import popgym
 
 from rlmem.acting.collector import Collector
@@ -19,8 +18,7 @@ from rlmem.errors import UserError
 from rlmem.losses.on_policy import discounted_return
 from rlmem.nets.encoder import Encoder
 from rlmem.run.assemble import assemble
-from rlmem.run.stored import agent_state
-from rlmem.run.train import resume, train
+from rlmem.run.train import train
 from rlmem.seeding import Streams
 
 SCHEMES = {"tape": Tape(), "detached": Tape(detach_every=4), "segment": Segment(None), "segment-5": Segment(5)}
@@ -213,14 +211,8 @@ SMALL = [
 )
 @pytest.mark.slow
 def test_a_killed_run_resumes_exactly(in_tmp, choices):
-    choices = [*SMALL, *choices]
-    train(load([*choices, "run_dir=whole"]))
-    with killed_at(6):
-        train(load([*choices, "run_dir=cut"]))
-    resume(Path("cut"), [])
-    assert without_time("cut") == without_time("whole") and without_time("whole")[-1]["step"] == 501
-    weights = [agent_state(Path(run))["agent"] for run in ("whole", "cut")]
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert_resumes_exactly(lambda run_dir: train(load([*SMALL, *choices, f"run_dir={run_dir}"])), 6)
+    assert without_time("whole")[-1]["step"] == 501
 
 
 def test_actors_without_ray_and_beside_other_learners_are_refused(monkeypatch):

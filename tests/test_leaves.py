@@ -10,7 +10,7 @@ import torch
 import yaml
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from helpers import assert_same_weights, killed_at, make_memory, without_time
+from helpers import assert_resumes_exactly, make_memory
 from hydra.utils import instantiate
 from leafy import SPACES, Leafy
 from rlmem_envs.core.batched import BatchedEnv
@@ -36,7 +36,7 @@ from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.metrics import entry
 from rlmem.record.recorder import read_jsonl
 from rlmem.replay import Replay
-from rlmem.run.train import resume, train
+from rlmem.run.train import train
 from rlmem.spaces import JointActions, chosen, leaves
 
 SIZES = [
@@ -122,12 +122,7 @@ RESUMED = [
 @pytest.mark.parametrize(("algo", "more"), RESUMED)
 def test_a_killed_run_with_parts_and_masks_resumes_exactly(in_tmp, algo, more):
     how = {"kind": "dict", "mask": "leaf", "actions": "multi", "scheme": "segment"}
-    run(algo, *more, **how, memory="gru")
-    with killed_at(3):
-        run(algo, *more, "run_dir=cut", **how)
-    resume(Path("cut"), [])
-    assert without_time("cut") == without_time("run")
-    assert_same_weights("cut", "run")
+    assert_resumes_exactly(lambda run_dir: run(algo, *more, f"run_dir={run_dir}", **how), 3)
 
 
 @pytest.mark.parametrize(

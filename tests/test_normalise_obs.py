@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from helpers import assert_same_weights, killed_at, make_memory, make_trunks, small_run, without_time
+from helpers import assert_resumes_exactly, make_memory, make_trunks, small_run, without_time
 from rlmem_envs.vector import vectorise
 
 from rlmem.acting.collector import Collector
@@ -21,7 +21,6 @@ from rlmem.nets.layers import HeadLayers
 from rlmem.nets.plain import Plain
 from rlmem.nets.running import RunningNorm
 from rlmem.record.checkpoint import Checkpoints
-from rlmem.run.train import resume
 from rlmem.types import Batch, Inputs
 
 BOX = spaces.Box(-np.inf, np.inf, (3,), np.float32)
@@ -248,12 +247,7 @@ def test_a_killed_run_resumes_exactly(in_tmp, batching):
     """Off-policy, `test_off_policy_runs.py` does this with the option."""
     choices = ["env=position_only_cartpole", "encoder.normalise_obs=true", f"batching={batching}", "total_steps=256"]
     choices += ["checkpoint.every=32", "evaluation.every=null"]
-    whole = small_run(*choices, run_dir="whole")
-    with killed_at(4):
-        small_run(*choices, run_dir="cut")
-    resume(Path("cut"), [])
-    assert without_time("cut") == without_time(whole)
-    assert_same_weights("cut", whole)
+    assert_resumes_exactly(lambda run_dir: small_run(*choices, run_dir=run_dir))
 
 
 def test_another_run_begins_with_the_statistics(in_tmp):

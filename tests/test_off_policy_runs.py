@@ -240,16 +240,6 @@ def test_a_finished_run_can_be_trained_longer_even_if_it_ended_within_a_step(in_
     assert all(math.isfinite(value) for row in rows for value in row.values())
 
 
-@pytest.mark.parametrize("name", ["dqn", "td3"])
-@slow
-def test_evaluating_more_often_does_not_change_training(in_tmp, name):
-    training = lambda row: "update" in row  # noqa: E731
-    often = without_time(run(*TASKS[name], "evaluation.every=100", run_dir="often"), training)
-    never = without_time(run(*TASKS[name], run_dir="never"), training)
-    assert often == never
-    assert len(often) == 5
-
-
 ENDS = {
     "priorities on tapes": ["dqn", "algo.priority_exponent=0.9", "algo.importance_exponent=0.6", "batching.rows=2"],
     "priorities on segments": ["sac", "algo.priority_exponent=0.6", "batching=segment", "batching.length=6"],

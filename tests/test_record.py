@@ -149,15 +149,6 @@ def test_a_description_that_is_taken_away_stops_the_run(in_tmp, monkeypatch, cap
     assert "run/config.yaml was deleted while the run was training" in capsys.readouterr().err
 
 
-@pytest.mark.filterwarnings("ignore:.*falling back")
-def test_a_checkpoint_of_before_knows_the_length_of_its_record(cut, whole):
-    for path in Checkpoints(cut / "checkpoints").paths():
-        state = of(path)
-        resealed(path, state | {"record": {name: known["bytes"] for name, known in state["record"].items()}})
-    resume(cut, [])
-    assert_same_end(cut, whole)
-
-
 def test_a_metric_may_be_a_tensor_of_one_number(in_tmp):
     recorder = Recorder(Path("."), print)
     recorder.metrics(5, {"a/loss": torch.tensor(0.5), "a/count": 3})

@@ -414,17 +414,6 @@ def test_a_second_signal_does_not_wait(in_tmp, monkeypatch):
 ROBOT = ["env=hopper", "env.num_envs=4", "env.workers=2", "total_steps=400", "checkpoint.every=100"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["pybullet", "mujoco"])
-def test_a_run_of_robots_resumes_exactly(in_tmp, backend):
-    pytest.importorskip(backend)
-    whole = run(*ROBOT, f"env.backend={backend}", run_dir="whole")
-    with killed_at(3):
-        run(*ROBOT, f"env.backend={backend}", run_dir="cut")
-    resume(Path("cut"), [])
-    assert_same_end("cut", whole)
-
-
 @needs_bullet
 def test_a_robots_worker_that_dies_ends_the_run_by_name(in_tmp, monkeypatch):
     def step(env: Any, actions: Any) -> Any:

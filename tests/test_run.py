@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from gymnasium.vector import VectorEnv
-from helpers import assert_same_weights, killed_at, options, small_run, without_time
+from helpers import assert_resumes_exactly, assert_same_weights, killed_at, options, small_run, without_time
 from python_process import run_python
 
 from rlmem.config.compose import load
@@ -114,14 +114,7 @@ def test_a_killed_run_resumes_exactly(in_tmp, memory, batching):
     """Stop after some checkpoint, resume: the same metrics file and the same parameters as a run that went through."""
     choices = [f"memory={memory}", f"batching={batching}", "env=count_recall", "evaluation.every=null"]
     choices.append("total_steps=400")
-    whole = run(*choices, run_dir="whole")
-    with killed_at(4):
-        run(*choices, run_dir="cut")
-    assert len(read_jsonl(Path("cut/metrics.jsonl"))) < len(read_jsonl(whole / "metrics.jsonl"))
-    resume(Path("cut"), [])
-    assert without_time("cut") == without_time(whole)
-    assert Path("cut/episodes.jsonl").read_text() == (whole / "episodes.jsonl").read_text()
-    assert_same_weights("cut", whole)
+    assert_resumes_exactly(lambda run_dir: run(*choices, run_dir=run_dir))
 
 
 SIGNALLED = """
@@ -428,19 +421,6 @@ def test_rows_that_are_not_written_again_as_they_were_are_said(in_tmp, capsys):
         run("checkpoint.every=null", run_dir="other")
     resume(Path("other"), ["evaluation.every=50"])
     assert capsys.readouterr().out.count("not the row that was here before") == 1
-
-
-def test_a_damaged_record_turns_its_mirrors_off_and_not_the_run(run_dir, capsys):
-    """One that is not noticed, since a checkpoint of before knows its length alone."""
-    file = run_dir / "metrics.jsonl"
-    file.write_bytes(b"\0" + file.read_bytes()[1:])
-    checkpoints = Checkpoints(run_dir / "checkpoints")
-    _, state = checkpoints.load()
-    lengths = {name: position["bytes"] for name, position in state["record"].items()}
-    checkpoints.save(state["step"], state | {"record": lengths})
-    resume(run_dir, ["total_steps=900", "+logger.tensorboard._target_=rlmem.record.loggers.TensorBoardLogger"])
-    assert "logger=tensorboard stopped: metrics.jsonl is damaged" in capsys.readouterr().out
-    assert json.loads(file.read_text().splitlines()[-1])["step"] == 900
 
 
 def test_a_logger_that_breaks_is_said_once_and_never_stops_the_run(in_tmp, monkeypatch, capsys):

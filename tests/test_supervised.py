@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from helpers import assert_same_weights, killed_at, without_time
+from helpers import assert_resumes_exactly, assert_same_weights, killed_at, without_time
 from rlmem_envs.occlusion.pendulum import Pendulum
 from rlmem_envs.temporal_order import TemporalOrder, TemporalOrderStream
 
@@ -275,11 +275,7 @@ FAST = {"lprnn"}
 
 @pytest.mark.parametrize("network", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in NETWORKS])
 def test_a_killed_classification_resumes_exactly(in_tmp, network):
-    whole = classify(*NETWORKS[network], run_dir="whole")
-    with killed_at(5):
-        classify(*NETWORKS[network], run_dir="cut")
-    resume(Path("cut"), [])
-    assert_same_run(Path("cut"), whole)
+    assert_resumes_exactly(lambda run_dir: classify(*NETWORKS[network], run_dir=run_dir), 5)
 
 
 @pytest.mark.slow
@@ -313,11 +309,7 @@ def test_a_state_model_is_not_resumed_on_other_episodes(in_tmp):
 
 @pytest.mark.parametrize("kind", [pytest.param("initial", marks=pytest.mark.slow), "current"])
 def test_a_killed_state_model_resumes_exactly(in_tmp, kind):
-    whole = model(*MODELS[kind], run_dir="whole")
-    with killed_at(5):
-        model(*MODELS[kind], run_dir="cut")
-    resume(Path("cut"), [])
-    assert_same_run(Path("cut"), whole)
+    assert_resumes_exactly(lambda run_dir: model(*MODELS[kind], run_dir=run_dir), 5)
 
 
 @pytest.mark.slow

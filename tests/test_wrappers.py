@@ -1,7 +1,5 @@
 """Wrappers of environments: what each does, its exact state, Gymnasium's checks, runs that are killed and resumed."""
 
-from pathlib import Path
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -9,7 +7,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import batch_space, iterate
-from helpers import assert_same_weights, killed_at, options, without_time
+from helpers import assert_resumes_exactly, options
 from leafy import Leafy
 from rlmem_envs import wrappers
 from rlmem_envs.core.single import SingleEnv
@@ -24,7 +22,7 @@ from rlmem.acting.observed import observed
 from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.run.build import make_env
-from rlmem.run.train import resume, train
+from rlmem.run.train import train
 from rlmem.spaces import by_path
 
 N = 3
@@ -452,12 +450,7 @@ STACKS = {
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_a_wrapped_run_that_was_killed_ends_like_one_that_was_not(stack, in_tmp):
-    train(load([*RUN, *STACKS[stack], "run_dir=whole"]))
-    with killed_at(6):
-        train(load([*RUN, *STACKS[stack], "run_dir=killed"]))
-    resume(Path("killed"), [])
-    assert without_time("whole") == without_time("killed")
-    assert_same_weights("whole", "killed")
+    assert_resumes_exactly(lambda run_dir: train(load([*RUN, *STACKS[stack], f"run_dir={run_dir}"])), 6)
 
 
 def test_wrappers_are_options_from_the_inside_out(in_tmp):

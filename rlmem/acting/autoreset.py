@@ -7,11 +7,19 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from torch.utils._pytree import tree_map
 
-from rlmem.acting.masks import given_masks, mask_source
-from rlmem.acting.trees import alike, arrays, numeric_leaves, put_infos, put_rows
+from rlmem.acting.returned import (
+    Transparent,
+    alike,
+    arrays,
+    given_masks,
+    mask_source,
+    numeric_leaves,
+    put_infos,
+    put_rows,
+)
 from rlmem.spaces import component_sizes
 
 MODES = ", ".join(mode.name for mode in AutoresetMode)
@@ -49,7 +57,7 @@ class CannotTurn(RuntimeError):
         self.blame = (None, text, "")  # a line for its user; there is no traceback worth showing
 
 
-class Slotted(VectorWrapper):
+class Slotted(Transparent):
     """A vector with any autoreset mode, as one with NEXT_STEP autoreset and an exact state.
 
     The step after an episode's end ignores the action and returns the first observation of the next episode. What the
@@ -243,11 +251,6 @@ class Slotted(VectorWrapper):
                 raise CannotTurn(f"{self.named} ({self.mode.name}) {what}; expected infos['final_obs'][{i}]")
             tree_map(partial(_write, int(i)), obs, row)
         return obs, put_infos(infos, over, last or {})
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "env":
-            raise AttributeError(name)
-        return getattr(self.env, name)
 
 
 def _write(i: int, array: np.ndarray, row: Any) -> None:

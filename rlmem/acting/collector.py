@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -13,13 +13,12 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_map_only
 
 from rlmem.acting.guard import Guard
-from rlmem.acting.slots import Slot, Slots
 from rlmem.agents.actor_critic import ON_POLICY, Agent, Exploration
 from rlmem.batching import Rollout, StateSlots
 from rlmem.errors import Fault
 from rlmem.scan.matmul import constant_weights
 from rlmem.spaces import no_action, to_env
-from rlmem.types import Inputs, each_leaf, to_device
+from rlmem.types import Batch, Inputs, State, each_leaf, to_device, with_host
 
 FIRST_REPORT = 10.0
 """Seconds until the progress of something that may take long is reported for the first time."""
@@ -68,6 +67,64 @@ class Episode:
     def row(self) -> dict[str, Any]:
         """The episode's row of episodes.jsonl, in which an unknown `success` is left out."""
         return {name.removeprefix("episode_"): value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One slot of N environments: the fields of `rlmem.types.Batch` by their names, [N, ...] each, and log_prob.
+
+    Observations of several parts are their leaves by their paths, [N, ...] each.
+
+    A slot without an action has `mask` false, and zeros or the previous action in the fields of the action.
+    """
+
+    obs: np.ndarray | dict[str, np.ndarray]
+    prev_action: Tensor
+    prev_reward: np.ndarray
+    start: np.ndarray
+    action: Tensor
+    log_prob: Tensor
+    reward: np.ndarray
+    terminated: np.ndarray
+    mask: np.ndarray
+
+
+@dataclass
+class Slots:
+    """Slots in order of time, stacked to [N, T+1, ...] at the end; `state0` is the memory's state before them."""
+
+    state0: State
+    slots: list[Slot] = field(default_factory=list)
+    kept: list[tuple[int, Tensor, State]] = field(default_factory=list)
+    """States for rows that begin inside the rollout: a slot, environments [K], and their states before it [K, ...]."""
+
+    def keep_states(self, env: Tensor, state: State) -> None:
+        """Keep the states before the next slot of the environments `env` [K]; state: of all environments, [N, ...]."""
+        if len(env):
+            self.kept.append((len(self.slots), env, tree_map(lambda leaf: leaf[env], state)))
+
+    def rollout(self, cut: bool) -> Rollout:
+        """All that was collected; `cut` is that of `Rollout`."""
+        device = self.slots[0].action.device
+        stacked: dict[str, Any] = {}
+        for name in Slot.__annotations__:
+            values = [getattr(slot, name) for slot in self.slots]
+            if isinstance(values[0], dict):
+                leaves = {leaf: np.stack([value[leaf] for value in values], 1) for leaf in values[0]}
+                stacked[name] = each_leaf(lambda array: with_host(array, device), leaves)
+                continue
+            tensors = isinstance(values[0], Tensor)
+            stacked[name] = torch.stack(values, 1) if tensors else with_host(np.stack(values, 1), device)
+        streams = Batch(state0=self.state0, behaviour={"log_prob": stacked.pop("log_prob")}, **stacked)
+        if not self.kept:
+            return Rollout(streams, cut=cut)
+        index = torch.zeros(streams.shape, dtype=torch.long, device=device)
+        position = streams.shape[0]
+        for slot, env, _ in self.kept:
+            index[env, slot] = torch.arange(position, position + len(env), device=device)
+            position += len(env)
+        states = tree_map(lambda *parts: torch.cat(parts), *[state for _, _, state in self.kept])
+        return Rollout(streams, states, index, cut=cut)
 
 
 class Collector:

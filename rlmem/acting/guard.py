@@ -1,14 +1,15 @@
 """Checks of everything that a vector of environments returns, before an agent learns from it."""
 
+import os
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 
-from rlmem.acting.folder import folder_of
 from rlmem.acting.workers import death_of_worker, raised, watch_workers
 from rlmem.errors import Fault, UserError, printable
 from rlmem.spaces import ACTION_MASK, is_tree, readable_type
@@ -39,12 +40,15 @@ class UnreadableObservation(ValueError):
 class ObservationCheck:
     """Check of observations of a space, and their cast to the type that agents read (`rlmem.spaces.readable_type`).
 
+    space: of one environment, or of one leaf of it, whose `name` is its path
+
     An agent reads real numbers that are finite in float32 and that their space's type can hold, and of a discrete space
     its values. The bounds of a Box are often wrong, and are not checked.
     """
 
-    def __init__(self, space: Space):
+    def __init__(self, space: Space, name: str = ""):
         self.space, self.dtype = space, readable_type(space)
+        self.said = f"observations `{name}`" if name else "observations"
         self.whole = self.dtype.kind in "iub"
         self.casts = [np.dtype(space.dtype), self.dtype] if self.whole else [self.dtype]
         self.bounds: tuple[Any, Any] | None = None
@@ -81,18 +85,40 @@ class ObservationCheck:
         raise UnreadableObservation(~finite, f"observation {value}; expected a finite number of {kind}")
 
 
-class Part:
-    """What observations must be like, or one leaf of them.
+class Folder:
+    """The current folder of one vector of environments, which they may change; that of rlmem stays."""
 
-    said: how they are called in messages
-    shape: of N environments
-    check: of their numbers
-    """
+    def __init__(self) -> None:
+        self.path: str | None = None
+        """None: that of rlmem."""
 
-    def __init__(self, space: Space, num_envs: int, name: str = ""):
-        self.said = f"observations `{name}`" if name else "observations"
-        self.shape = (num_envs, *(space.shape or ()))
-        self.check = ObservationCheck(space)
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """A context for calls of the environments."""
+        ours = _current_folder()
+        if self.path is not None:
+            with suppress(OSError):
+                os.chdir(self.path)
+        try:
+            yield
+        finally:
+            there = _current_folder()
+            self.path = None if there == ours else there
+            if ours is not None and there != ours:
+                os.chdir(ours)
+
+
+def folder_of(env: Any, first: Folder | None = None) -> Folder:
+    """The folder of a vector, whatever wraps it; `first` if it has none yet."""
+    return vars(getattr(env, "unwrapped", env)).setdefault("_current_folder", first or Folder())
+
+
+def _current_folder() -> str | None:
+    """The current folder; None if it was deleted."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
 
 
 def _trace(error: BaseException) -> str:
@@ -125,14 +151,14 @@ class Guard:
         self.begins = np.ones(env.num_envs, bool)
         space: Any = env.single_observation_space
         self.masks_ignored = False
-        self.parts: dict[str, Part] | None = None
+        self.parts: dict[str, ObservationCheck] | None = None
         if is_tree(space):
-            self.parts = {name: Part(leaf, env.num_envs, name) for name, leaf in space.items()}
+            self.parts = {name: ObservationCheck(leaf, name) for name, leaf in space.items()}
             action = env.single_action_space
             sizes = action.nvec if isinstance(action, spaces.MultiDiscrete) else [0]
             self.components: Any = np.cumsum(sizes)[:-1]  # where the mask of the next component begins
         else:
-            self.part = Part(space, env.num_envs)
+            self.part = ObservationCheck(space)
 
     def reset(self, seed: int | None = None, steps: int = 0) -> Any:
         """Begin an episode everywhere; the observations [N, ...]. steps: environment steps that were counted so far."""
@@ -203,18 +229,19 @@ class Guard:
             obs[ACTION_MASK] = obs[ACTION_MASK] != 0
         return obs
 
-    def _part(self, part: Part, given: Any) -> np.ndarray:
+    def _part(self, part: ObservationCheck, given: Any) -> np.ndarray:
+        shape = len(self.begins), *(part.space.shape or ())
         try:
             obs = np.asarray(given)
         except (ValueError, TypeError):
-            self._refuse(None, f"{part.said} {_excerpt(given)}; expected an array of shape {part.shape}")
-        if obs.shape != part.shape:
-            self._refuse(None, f"{part.said} of shape {obs.shape}; expected {part.shape}")
+            self._refuse(None, f"{part.said} {_excerpt(given)}; expected an array of shape {shape}")
+        if obs.shape != shape:
+            self._refuse(None, f"{part.said} of shape {obs.shape}; expected {shape}")
         try:
-            obs = part.check.read(obs)
+            obs = part.read(obs)
         except UnreadableObservation as problem:
             self._refuse(problem.where, str(problem))
-        if obs.dtype.itemsize >= 4 and part.check.bounds is None:
+        if obs.dtype.itemsize >= 4 and part.bounds is None:
             self._note(f"an observation{part.said.removeprefix('observations')}", np.abs(obs))
         return obs
 

@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 from rlmem.acting.autoreset import Slotted
-from rlmem.acting.masks import MaskSource, given_masks, mask_source
+from rlmem.acting.returned import MaskSource, Transparent, given_masks, mask_source
 from rlmem.spaces import ACTION_MASK, OBSERVATION, by_path, component_sizes, is_tree, leaves
 
 
@@ -38,10 +38,10 @@ def observed(env: VectorEnv, read: Callable[[Sequence[str]], Collection[str]]) -
     return Observed(env, {name: part for name, part in parts.items() if name in wanted}, source)
 
 
-class Observed(VectorWrapper):
+class Observed(Transparent):
     """Observations as a dictionary from the paths of leaves to arrays [N, ...], with action masks as a leaf.
 
-    Masks are a leaf `action_mask` of the environment's own observations, or are put beside them (`rlmem.acting.masks`).
+    Masks are a leaf `action_mask` of the environment's own observations, or are added (`rlmem.acting.returned`).
     An observation of one part is then the leaf `observation`. All other attributes are those of `env`.
 
     env: the environments
@@ -81,11 +81,6 @@ class Observed(VectorWrapper):
             expected = f"{nothing.size}, one for every action"
             raise ValueError(f"an action mask of {wrong[0].size} numbers; expected {expected}")
         return np.stack(masks)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "env":
-            raise AttributeError(name)
-        return getattr(self.env, name)
 
 
 def _reset_mode(env: VectorEnv | None) -> AutoresetMode:

@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
-from rlmem.acting.folder import folder_of
 from rlmem.errors import bounded, one_line
 
 PATIENCE = 5.0
@@ -93,6 +92,8 @@ def closing_well(env: Any) -> Any:
         nonlocal close
         if close is None:
             return
+        from rlmem.acting.guard import folder_of  # which imports this module
+
         closes, close = close, None
         try:
             with folder_of(env).entered():

@@ -16,7 +16,7 @@ from rlmem.agents.actor_critic import ON_POLICY, Exploration
 from rlmem.agents.trunk import Trunks
 from rlmem.batching import Batching
 from rlmem.loops.base import Loop, one_thread
-from rlmem.loops.parts import Results
+from rlmem.loops.parts import OnNan, Results
 from rlmem.seeding import Streams
 from rlmem.spaces import ACTION_MASK, READABLE, component_sizes, is_bounded, is_flat, is_readable, is_tree
 from rlmem.types import Batch
@@ -274,6 +274,10 @@ class ScaledRewards(Algorithm):
 
     reward_scale: float | None
     scale: float | None
+
+    def setup(self, agent: Any, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
+        super().setup(agent, generator, on_nan)  # type: ignore[misc] # of the class beside it
+        self.scale = self.reward_scale
 
     def learnt(self) -> dict[str, Any]:
         """The factor if it was chosen."""

@@ -188,8 +188,7 @@ class OffPolicy(ScaledRewards, HeadSettings):
         self.parameters = self.trained_parameters()
         groups = [{"params": group, "full_lr": self.rate(part)} for part, group in self.parameters.items()]
         self.optim = torch.optim.Adam(groups, eps=self.adam_eps, fused=True)
-        self.updates = 0
-        self.scale: float | None = self.reward_scale
+        self.updates, self.scale = 0, self.reward_scale
 
     def trained_parameters(self) -> dict[str, list[nn.Parameter]]:
         """The parameters by the name of their part; gradients are clipped part by part."""

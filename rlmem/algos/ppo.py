@@ -7,11 +7,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from rlmem.agents.actor_critic import ActorCritic
 from rlmem.algos.base import Outline, Plan, ScaledRewards
 from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, mean, means, replay_deviation
 from rlmem.batching import Batching, Rollout, Rows
-from rlmem.loops.parts import OnNan
 from rlmem.losses.on_policy import (
     adapt_kl_coef,
     clipped_surrogate,
@@ -74,10 +72,6 @@ class PPO(ScaledRewards, OnPolicy):
     @property
     def values(self) -> int:
         return 2 if self.ld_weight else 1
-
-    def setup(self, agent: ActorCritic, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
-        super().setup(agent, generator, on_nan)
-        self.scale = self.reward_scale
 
     def outline(self, plan: Plan) -> Outline:
         outline = super().outline(plan)

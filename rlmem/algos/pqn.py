@@ -13,7 +13,6 @@ from rlmem.algos.base import Outline, Plan, ScaledRewards
 from rlmem.algos.off_policy import LEAST_REWARD
 from rlmem.algos.on_policy import FromRollouts, batch_metrics, cut, mean, means
 from rlmem.batching import Batching, Rollout, Rows
-from rlmem.loops.parts import OnNan
 from rlmem.losses.off_policy import chosen, greedy_value
 from rlmem.losses.on_policy import lambda_return
 from rlmem.nets.graphs import recorded
@@ -59,10 +58,6 @@ class PQN(ScaledRewards, NormedHeadSettings, FromRollouts):
 
     def make_agent(self, trunks: Trunks, action_space: Space) -> QAgent:
         return QAgent(trunks, action_space, self.head_layers, self.dueling)
-
-    def setup(self, agent: QAgent, generator: torch.Generator, on_nan: OnNan = "stop") -> None:
-        super().setup(agent, generator, on_nan)
-        self.scale = self.reward_scale
 
     def make_optimiser(self, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.Adam(parameters, lr=self.lr, eps=self.adam_eps, fused=True)

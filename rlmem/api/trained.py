@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from rlmem.acting.guard import NUMBERS, ObservationCheck, UnreadableObservation, as_flags
-from rlmem.acting.masks import flat_mask
+from rlmem.acting.returned import flat_mask
 from rlmem.agents.actor_critic import Agent, Exploration
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread

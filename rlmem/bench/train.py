@@ -14,8 +14,7 @@ from rlmem.bench.skeleton import Bench, Numbers, Table, quotient, verdict
 from rlmem.config.compose import load
 from rlmem.errors import UserError, extra
 from rlmem.loops.base import Loop
-from rlmem.record.progress import Progress
-from rlmem.record.recorder import Recorder
+from rlmem.record.recorder import Progress, Recorder
 from rlmem.run.assemble import assemble
 from rlmem.run.make_loop import make_loop
 

@@ -63,14 +63,14 @@ class Loop(ABC):
     best_return: the largest `objective` so far
     cut: whether the last rollout dropped unfinished episodes (`Rollout.cut`), which biases those that ended
     elapsed, learn_time: seconds spent in iterations, and those of them spent on learning
-    cpu_time: seconds of the cores that this process used in iterations
+    cpu_time: seconds of the cores that this process used in iterations; NaN where a checkpoint did not know
     completed_steps: environment steps at the end of the last complete iteration
     evaluated: environment steps at the last evaluation
     evaluation_due: whether a stop has put off an evaluation that is due
     stop: an exception, set from outside to end the run; raised once a checkpoint has been saved
     """
 
-    saved: ClassVar[tuple[str, ...]] = ("updates", "last_evaluation", "elapsed", "learn_time", "cpu_time", "evaluated")
+    saved: ClassVar[tuple[str, ...]] = ("updates", "last_evaluation", "elapsed", "learn_time", "evaluated")
     """What a checkpoint holds under the same names, beside the agent's state."""
 
     collector: Any
@@ -261,6 +261,7 @@ class Loop(ABC):
             "algo": self.algo.state_dict(),
             "collector": self.collector.state_dict(),
             **{name: getattr(self, name) for name in self.saved},
+            "cpu_time": self.cpu_time,
             "since": self.completed_steps,
             "owed": self.evaluation_due,
             "recent": list(self.recent),
@@ -276,6 +277,7 @@ class Loop(ABC):
         self.collector.load_state_dict(state["collector"])
         for name in ("best_return", *self.saved):
             setattr(self, name, state[name])
+        self.cpu_time = state.get("cpu_time", math.nan)  # development versions of this format did not count it
         self.completed_steps, self.evaluation_due = state["since"], state["owed"]
         self.recent.extend(state["recent"])
         self.collector.seconds.update(state["clock"])

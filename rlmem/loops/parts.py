@@ -13,8 +13,7 @@ from rlmem.batching import Batching
 from rlmem.loops.callbacks import Callback
 from rlmem.parallel import place
 from rlmem.record.checkpoint import Checkpoints
-from rlmem.record.progress import Progress
-from rlmem.record.recorder import Recorder
+from rlmem.record.recorder import Progress, Recorder
 from rlmem.seeding import Streams
 
 OnNan = Literal["stop", "skip"]

@@ -21,8 +21,7 @@ from rlmem.population.spec import name, read
 from rlmem.record import rundir
 from rlmem.record.checkpoint import State
 from rlmem.record.loggers import make_loggers
-from rlmem.record.progress import Progress
-from rlmem.record.recorder import Recorder
+from rlmem.record.recorder import Progress, Recorder
 from rlmem.run.assemble import assemble, learning_threads
 from rlmem.run.make_loop import make_loop
 from rlmem.run.resume import Fresh, Restored, Start, begin, unfit, warm_start

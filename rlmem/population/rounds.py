@@ -14,7 +14,7 @@ from rlmem.population.history import History
 from rlmem.population.member import Ask, Member, Standing, in_this_process
 from rlmem.population.spec import Population, name, read
 from rlmem.record import rundir
-from rlmem.record.progress import Progress
+from rlmem.record.recorder import Progress
 from rlmem.run.stored import stored_config
 from rlmem.seeding import Streams
 from rlmem.system.signals import stopping_politely

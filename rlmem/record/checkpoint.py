@@ -14,8 +14,7 @@ import torch
 from rlmem import __version__
 from rlmem.errors import first_line
 from rlmem.record import formats
-from rlmem.record.recorder import hashed, synced
-from rlmem.record.trust import is_data
+from rlmem.record.trust import hashed, is_data, synced
 from rlmem.system.received import opened, text
 
 State = dict[str, Any]
@@ -163,14 +162,14 @@ def read(path: Path) -> State:
         raise ValueError(f"checkpoint {path} cannot be read ({first_line(error)})") from error
     found = dict(state) if isinstance(state, dict) else {}
     number, version = found.pop("format", 0), found.pop("rlmem", None)
-    if not formats.is_number(number):
-        raise ValueError(f"checkpoint {path} is damaged (format is no number of a format)")
-    formats.require_readable(number, f"checkpoint {path}", {"rlmem": version})
     wrong = [name for name, kind in REQUIRED.items() if not isinstance(found.get(name), kind)]
     if wrong or not is_data(found["experiment"]):
         raise ValueError(
             f"checkpoint {path} was not written by this version of rlmem (it has no {', '.join(wrong or REQUIRED)})"
         )
+    if not formats.is_number(number):
+        raise ValueError(f"checkpoint {path} is damaged (format is no number of a format)")
+    formats.require_readable(number, f"checkpoint {path}", {"rlmem": version})
     try:
         return formats.migrated("checkpoint", found, number)
     except Exception as error:

@@ -62,6 +62,7 @@ METRICS: dict[str, tuple[str, str]] = {
         CONTINUOUS,
         "standard deviation of actions over slots: 0 is a policy that ignores its input",
     ),
+    "ALGO/auxiliary_loss": (ACTS, "loss that a method `auxiliary_loss` of the algorithm adds, if it has one"),
     "explore/epsilon": ("dqn, pqn", "chance of a random action"),
     "batch/rows": (ACTS, "rows of a batch"),
     "batch/episodes": (ACTS, "episodes of which a batch holds a part"),

@@ -1,17 +1,35 @@
-"""The record of a run, `metrics.jsonl` and `episodes.jsonl`, and the loggers that show its metrics elsewhere."""
+"""The record of a run: `metrics.jsonl` and `episodes.jsonl`, loggers of their rows, and live progress with its log."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any, Protocol, runtime_checkable
+from time import monotonic
+from typing import Any, Protocol, runtime_checkable
 
-from rlmem.errors import Fault, UserError, first_line
+from rich.console import Console
+from rich.progress import Progress as Bar
+from rich.progress import TextColumn
+
+from rlmem.errors import Fault, UserError, first_line, printable
+from rlmem.record.trust import hashed
 from rlmem.system import received, strictjson
+
+LINE_EVERY = 10.0
+"""Seconds between two plain lines of progress."""
+
+BAR = 20
+"""Width of the bar in characters."""
+
+FIRST_TO_GO = ("split", "best", "bar", "rate", "score")
+"""What a narrow terminal leaves out, in this order. It always shows the steps, their total and the time left."""
 
 
 @runtime_checkable
@@ -46,13 +64,7 @@ class Recorder:
     def attach(self, loggers: Mapping[str, Logger]) -> None:
         """Show every row so far and all rows to come to `loggers`, by name. A resumed run calls `rewind` first."""
         self.loggers = dict(loggers)
-        try:
-            rows = read_jsonl(self.files["metrics"].path) if loggers else []
-        except ValueError as error:
-            rows = []
-            for name in loggers:
-                self._turn_off(name, ValueError(f"metrics.jsonl is damaged ({error})"))
-        for row in rows:
+        for row in read_jsonl(self.files["metrics"].path) if loggers else []:
             self._show(row)
 
     def _show(self, row: Mapping[str, float]) -> None:
@@ -104,9 +116,9 @@ class Recorder:
             if problem := changed(file.path, position[name]):
                 raise UserError(f"{problem} since the checkpoint; restore the file or start a new run")
         with suppress(ValueError):  # rows that were being written when the machine went down
-            self.dropped = deque(read_jsonl(self.files["metrics"].path, _size(position["metrics"])))
+            self.dropped = deque(read_jsonl(self.files["metrics"].path, position["metrics"]["bytes"]))
         for name, file in self.files.items():
-            file.cut(_size(position[name]))
+            file.cut(position[name]["bytes"])
 
     def close(self, failed: bool = False) -> None:
         """Close the files and the loggers; `failed`: whether the run did not reach its end."""
@@ -175,40 +187,14 @@ class RecordFile:
             raise Fault(f"{self.path} cannot be written ({error.strerror})") from error
 
 
-def changed(path: Path, position: Mapping[str, Any] | int) -> str | None:
-    """What has happened to the rows before a position, of which old checkpoints hold the size alone; None: nothing."""
-    if isinstance(position, int):
-        return None if path.is_file() and path.stat().st_size >= position else f"{path} lost rows"
+def changed(path: Path, position: Mapping[str, Any]) -> str | None:
+    """What has happened to the rows before a position; None: nothing."""
     if not path.is_file():
         return f"{path} is missing"
     digest, size, last = hashed(path, position["bytes"])
     if size != position["bytes"]:
         return f"{path} lost rows"
     return None if digest.hexdigest() == position["sha256"] and last in (b"", b"\n") else f"{path} was changed"
-
-
-def hashed(path: Path, most: int | None = None) -> tuple[Any, int, bytes]:
-    """The SHA-256 of the first `most` bytes of a file (None: of all), how many there are, and the last one."""
-    digest, size, last = hashlib.sha256(), 0, b""
-    with received.opened(path) as file:
-        while block := file.read(1 << 20 if most is None else min(max(most - size, 0), 1 << 20)):
-            digest.update(block)
-            size, last = size + len(block), block[-1:]
-    return digest, size, last
-
-
-@contextmanager
-def synced(path: Path, mode: str) -> Iterator[IO[Any]]:
-    """A file that is open for writing inside, and on the disk afterwards; text has escapes for lone surrogates."""
-    how: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "errors": "backslashreplace"}
-    with open(path, mode, **how) as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _size(position: Mapping[str, Any] | int) -> int:
-    return position if isinstance(position, int) else position["bytes"]
 
 
 def _reproducible(row: Mapping[str, float]) -> str:
@@ -222,3 +208,77 @@ def read_jsonl(path: Path, begin: int = 0) -> list[dict[str, Any]]:
     See `received.json_rows`, which reads one row after the other.
     """
     return list(received.json_rows(path, begin, received.VALUES))
+
+
+class Progress:
+    """Shows steps, steps per second, the time left, the present and the best return, and where the time goes.
+
+    total: environment steps of the run
+    log: a file to which every line is appended
+    start: environment steps that the run has taken before
+    console: where the lines are printed; None: standard output
+    """
+
+    def __init__(self, total: int, log: Path, start: int = 0, console: Console | None = None):
+        self.total, self.start = total, start
+        self.console = console or Console(highlight=False, soft_wrap=True)
+        self.log = open(log, "a", encoding="utf-8")
+        self.began = self.last_line = monotonic()
+        self.best: float | None = None
+        self.bar: Bar | None = None
+
+    def __enter__(self) -> Progress:
+        in_notebook = self.console.is_jupyter and find_spec("ipywidgets") is not None
+        if not self.console.quiet and (self.console.is_terminal or in_notebook):
+            line = TextColumn("{task.fields[line]}", markup=False)
+            self.bar = Bar(line, console=self.console, transient=True)
+            self.task = self.bar.add_task("", total=self.total, completed=self.start, line=self._counted(self.start))
+            self.bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+        with suppress(OSError):  # what a full disk did not take
+            self.log.close()
+
+    def say(self, line: str) -> None:
+        """Print a line above the bar and write it to the log. A full disk or a closed terminal is ignored."""
+        line = printable(line, keep="\n\t")
+        self.note(line)
+        with suppress(OSError):
+            self.console.print(line, markup=False)
+            sys.stdout.flush()
+
+    def note(self, line: str) -> None:
+        """Write a line to the log alone."""
+        with suppress(OSError):
+            self.log.write(line + "\n")
+            self.log.flush()
+
+    def update(self, steps: int, score: float | None, shares: dict[str, float], name: str = "return") -> None:
+        """Show the steps so far, the recent score (beside a return, also the best), and where the time went."""
+        if score is not None:
+            self.best = score if self.best is None else max(self.best, score)
+        rate = (steps - self.start) / max(monotonic() - self.began, 1e-9)
+        left = max(self.total - steps, 0) / max(rate, 1e-9)
+        parts = {
+            "bar": f"{'━' * round(BAR * steps / self.total):{BAR}}",
+            "steps": self._counted(steps),
+            "rate": f"{rate:,.0f}/s",
+            "left": f"left {left:.0f}s" if self.bar is None else f"left {timedelta(seconds=round(left))}",
+            "score": f" {name} -" if score is None else f" {name} {score:.3f}",
+            "best": f"best {self.best:.3f}" if name == "return" and self.best is not None else "",
+            "split": " ".join(["", *(f"{part} {share:.0%}" for part, share in shares.items())]),
+        }
+        if self.bar is not None:
+            for part in FIRST_TO_GO:
+                if len(" ".join(filter(None, parts.values()))) > self.console.width:
+                    parts[part] = ""
+            self.bar.update(self.task, completed=steps, line=" ".join(filter(None, parts.values())))
+        elif monotonic() - self.last_line > LINE_EVERY or steps >= self.total:
+            self.last_line, parts["bar"] = monotonic(), ""
+            self.say(" ".join(filter(None, parts.values())))
+
+    def _counted(self, steps: int) -> str:
+        return f"{steps:>{len(str(self.total))}}/{self.total}"

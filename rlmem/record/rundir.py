@@ -18,8 +18,7 @@ from rlmem.config.compose import Config
 from rlmem.errors import UserError, first_line
 from rlmem.record import formats
 from rlmem.record.provenance import provenance
-from rlmem.record.recorder import synced
-from rlmem.record.trust import is_changed, is_data, is_own, require_plain, sealed
+from rlmem.record.trust import is_changed, is_data, is_own, require_plain, sealed, synced
 from rlmem.system import received
 
 
@@ -176,7 +175,7 @@ def read(path: Path, strict: bool = False) -> tuple[dict[str, Any], dict[str, An
     Raises NoRun if they are missing or damaged.
     """
     config, about = _stored(path)
-    number = formats.format_of_run(config, about)
+    number = about.get("format", 0)
     if strict:
         formats.require_readable(number, path, [about, *about.get("resumed", [])][-1])
     try:

@@ -1,4 +1,4 @@
-"""Whether a directory can be trusted: who wrote a file in it, what it may hold, and what may be written there.
+"""Files of a run: who wrote one, what it may hold, whether it has changed, and what may be written in its directory.
 
 Only a configuration with this user's seal (HMAC), unedited, may name code outside rlmem (`rlmem.config.foreign`).
 """
@@ -9,11 +9,13 @@ import os
 import re
 import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rlmem.errors import UserError
+from rlmem.system import received
 from rlmem.system.strictjson import LARGEST, nodes
 
 VARIABLE = "RLMEM_KEY"
@@ -146,3 +148,23 @@ def _is_plain(node: Any) -> bool:
     if isinstance(node, int):
         return abs(node) <= LARGEST
     return node is None or isinstance(node, str | float | list)
+
+
+def hashed(path: Path, most: int | None = None) -> tuple[Any, int, bytes]:
+    """The SHA-256 of the first `most` bytes of a file (None: of all), how many there are, and the last one."""
+    digest, size, last = hashlib.sha256(), 0, b""
+    with received.opened(path) as file:
+        while block := file.read(1 << 20 if most is None else min(max(most - size, 0), 1 << 20)):
+            digest.update(block)
+            size, last = size + len(block), block[-1:]
+    return digest, size, last
+
+
+@contextmanager
+def synced(path: Path, mode: str) -> Iterator[IO[Any]]:
+    """A file that is open for writing inside, and on the disk afterwards; text has escapes for lone surrogates."""
+    how: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "errors": "backslashreplace"}
+    with open(path, mode, **how) as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())

@@ -9,7 +9,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from rlmem.acting.autoreset import slot_layout
-from rlmem.acting.folder import Folder, folder_of
+from rlmem.acting.guard import Folder, folder_of
 from rlmem.acting.observed import observed
 from rlmem.acting.workers import closing_well, raised
 from rlmem.algos.base import Learner

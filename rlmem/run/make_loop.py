@@ -20,8 +20,7 @@ from rlmem.loops.parts import Output, Training
 from rlmem.nets.graphs import Graphs
 from rlmem.parallel import place
 from rlmem.record.checkpoint import step_of
-from rlmem.record.progress import Progress
-from rlmem.record.recorder import Recorder
+from rlmem.record.recorder import Progress, Recorder
 from rlmem.run.assemble import Parts, assemble
 from rlmem.run.build import EVAL_ENVS, make_evaluation_env
 from rlmem.run.stored import checkpoints, experiment_of

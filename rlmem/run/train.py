@@ -16,7 +16,7 @@ from rlmem.loops.callbacks import Callback
 from rlmem.parallel import joined, launched, wait_for_first
 from rlmem.parallel.start import announce, team
 from rlmem.record.loggers import make_loggers
-from rlmem.record.progress import Progress
+from rlmem.record.recorder import Progress
 from rlmem.run.assemble import assemble, choose_device, learning_threads
 from rlmem.run.build import make_callbacks
 from rlmem.run.make_loop import SILENT, conclusion, make_loop, recorded

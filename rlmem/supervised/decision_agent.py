@@ -9,7 +9,7 @@ from torch import Tensor
 from rlmem.agents.actor_critic import ON_POLICY, Agent, Exploration
 from rlmem.agents.trunk import Trunks
 from rlmem.supervised.feed import Predictor
-from rlmem.supervised.trajectories import framed
+from rlmem.supervised.windows import framed
 from rlmem.types import Inputs, State, where_start
 
 AGES = 32

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -25,8 +24,7 @@ from rlmem.supervised.base import Supervised
 from rlmem.supervised.dataset.file import read
 from rlmem.supervised.decision_agent import AGES, DecisionAgent, Dropping, action_size
 from rlmem.supervised.feed import DataWindow, Feed, Predictor, WindowFeed
-from rlmem.supervised.trajectories import Drops, Trajectories
-from rlmem.supervised.windows import Partial, unfit
+from rlmem.supervised.windows import Drops, Partial, Trajectories, unfit
 from rlmem.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, State
 
 Probability = Annotated[float, Ge(0), Lt(1)]
@@ -137,14 +135,13 @@ class DecisionModel(Supervised):
 
     def feed(self, env: Any, streams: Streams, device: torch.device) -> Feed:
         recording = read(Path(str(self.dataset)))
-        content = sha256()
-        for table in (recording.observations, recording.actions, recording.rewards, recording.lengths):
-            content.update(table.tobytes())
-        self.digest = content.hexdigest()
+        self.digest = recording.digest("observations", "actions", "rewards", "lengths")
         self.trajectories = Trajectories.of(recording, self.space, self.seen)
         drops = Drops(self.trajectories.episodes, self.drop, self.drop_every, streams.torch("drops"))
-        about = self.batch_size, self.context, str(self.dataset), self.digest
-        return DroppedFeed(self.trajectories.to(device), drops, *about, streams.torch("windows"), device)
+        tables, slots = self.trajectories.to(device), self.context
+        draw = lambda rows, generator: tables.window(rows, slots, drops.received(), generator)  # noqa: E731
+        about = self.batch_size, slots, str(self.dataset), self.digest
+        return WindowFeed(draw, *about, streams.torch("windows"), device, drops)
 
     def window_size(self) -> int:
         return self.context
@@ -183,22 +180,6 @@ class DecisionModel(Supervised):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.updates = state["updates"]
-
-
-class DroppedFeed(WindowFeed):
-    """Windows of recorded episodes, some of whose frames are dropped; see `WindowFeed` for the other arguments."""
-
-    def __init__(self, trajectories: Trajectories, drops: Drops, rows: int, slots: int, *about: Any):
-        draw = lambda number, generator: trajectories.window(number, slots, drops.received(), generator)  # noqa: E731
-        super().__init__(draw, rows, slots, *about)
-        self.drops = drops
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"drops": self.drops.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.drops.load_state_dict(state["drops"])
 
 
 def dropping(probability: float) -> str:

@@ -77,6 +77,7 @@ class WindowFeed(Feed):
     dataset: the file
     digest: of its content, with which alone a run is resumed
     generator: draws the windows
+    drops: which frames are dropped, if `draw` drops some
     """
 
     def __init__(
@@ -88,9 +89,10 @@ class WindowFeed(Feed):
         digest: str,
         generator: torch.Generator,
         device: torch.device,
+        drops: Any = None,
     ):
         super().__init__(device)
-        self.draw, self.rows, self.slots = draw, rows, slots
+        self.draw, self.rows, self.slots, self.drops = draw, rows, slots, drops
         self.dataset, self.digest, self.generator = dataset, digest, generator
 
     def next(self, budget: int) -> DataWindow:
@@ -102,7 +104,8 @@ class WindowFeed(Feed):
         return window
 
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"generator": self.generator.get_state(), "data": self.digest}
+        drops = {} if self.drops is None else {"drops": self.drops.state_dict()}
+        return super().state_dict() | {"generator": self.generator.get_state(), "data": self.digest} | drops
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state["data"] != self.digest:
@@ -110,6 +113,8 @@ class WindowFeed(Feed):
             raise UserError(f"algo.dataset={self.dataset}: {what}; expected the same file; restore it")
         super().load_state_dict(state)
         self.generator.set_state(state["generator"].cpu())
+        if self.drops is not None:
+            self.drops.load_state_dict(state["drops"])
 
 
 class Predictor(Network):

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -67,7 +66,7 @@ class StateModel(Supervised):
     def prepare_evaluation(self, streams: Streams, device: torch.device) -> None:
         """Read the data set and choose the held-out episodes: the same ones in every evaluation of a run."""
         recording = read(Path(str(self.dataset)))
-        self.digest = sha256(recording.observations.tobytes() + recording.actions.tobytes()).hexdigest()
+        self.digest = recording.digest("observations", "actions")
         if len(recording.lengths) < 2:
             raise UserError(f"algo.dataset={self.dataset}: one episode, and none is left to hold out; expected several")
         self.train, self.unread = split(recording, self.held_out_share, streams.torch("split"))

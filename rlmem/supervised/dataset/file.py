@@ -62,8 +62,12 @@ class Recording:
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of the observations' bytes, in hexadecimal."""
-        return hashlib.sha256(np.ascontiguousarray(self.observations, "<f4").tobytes()).hexdigest()
+        """The digest of the observations."""
+        return self.digest("observations")
+
+    def digest(self, *names: str) -> str:
+        """SHA-256 of the bytes of some of the tables, one after another, in hexadecimal."""
+        return hashlib.sha256(b"".join(getattr(self, name).tobytes() for name in names)).hexdigest()
 
 
 def joined(parts: list[Recording]) -> Recording:
