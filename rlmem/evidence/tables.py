@@ -226,9 +226,8 @@ def _diagnosis(outcome: Outcome) -> list[Table]:
             for agent in (row, memoryless)
         )
         if len(runs) == 2:
-            agents.append(
-                twins.TwinReturns(row, column, *runs, without if len(without) == 2 and row != memoryless else None)
-            )
+            beside = (without[0], without[1]) if len(without) == 2 and row != memoryless else None
+            agents.append(twins.TwinReturns(row, column, runs[0], runs[1], beside))
     return [twins.table(outcome.name, agents, planned.higher)] if agents else []
 
 
