@@ -7,6 +7,7 @@ import numpy as np
 from rlmem.evidence import catalog
 from rlmem.evidence.experiment import Cell
 from rlmem.evidence.metrics import NORMALISED, reduced
+from rlmem.evidence.reading import read
 from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.tables import publish
 from rlmem.evidence.verdict import Outcome
@@ -14,6 +15,24 @@ from rlmem.stats import Reference, reference_of
 
 ITEMS = ("memoroids/figure4", "rethinking_transformers/table2")
 STEPS = range(1000, 11_000, 1000)
+BOARD = """# A small leaderboard
+claim: Nothing.
+source: nobody
+metric: final_eval
+also: [area_eval, last time/cpu]
+mean: false
+overrides: [env.num_envs=2, algo.rollout_slots=64, "algo.head_sizes=[8]", encoder.hidden_size=8, evaluation.episodes=2]
+leaderboard: {beside: gru, second: area_eval, bounds: {first: [-0.5, 1], copy: [0.25, 1]}}
+rows:
+  gru: [memory=gru, memory.hidden_size=8]
+  mlp: [memory=mlp, memory.hidden_size=8]
+columns: {first: [env=repeat_first], copy: [env=copy, env.items=1, env.delay=1]}
+seeds: 2
+budgets:
+  smoke: {rows: [gru], seeds: 1, overrides: [total_steps=128]}
+  laptop: {overrides: [total_steps=128]}
+  paper: {}
+"""
 
 
 def outcome(name: str = "memoroids/figure4", budget: str = "laptop") -> Outcome:
@@ -51,3 +70,18 @@ def results(folder: Path) -> Path:
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 40 20"><rect id="s1" width="40" height="20"/></svg>'
     )
     return folder
+
+
+def ranked(path: Path, values: dict[str, list[list[float]]], budget: str = "laptop") -> Outcome:
+    """An outcome of row -> returns [seed, column], with NaN for a run that has not ended."""
+    planned = read(path).at(budget).with_rows({row: () for row in values if row not in ("gru", "mlp")})
+    records = [
+        Record(
+            row, column, seed, "done", {"final_eval": value, "area_eval": -value, "last time/cpu": 10.0 * (seed + 1)}
+        )
+        for row, seeds in values.items()
+        for seed, runs in enumerate(seeds)
+        for column, value in zip(("first", "copy"), runs, strict=True)
+        if not np.isnan(value)
+    ]
+    return Outcome(planned, records)

@@ -121,7 +121,7 @@ LAYERS = {
     "evidence": Layer(
         "tables and figures of papers: runs, published numbers, verdicts; pages and plots of many runs",
         "__version__ errors system stats config record run sweep population lazy:analysis lazy:bench",
-        "numpy yaml pydantic filelock packaging matplotlib jinja2 markupsafe",
+        "numpy yaml pydantic filelock packaging matplotlib jinja2 markupsafe lazy:rich",
     ),
     "report": Layer("profiles of memories", "errors stats config record sweep evidence", "numpy matplotlib"),
     "api": Layer(

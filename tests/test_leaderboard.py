@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_results import BOARD, ranked
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
@@ -18,28 +19,9 @@ from rlmem.evidence.page import leaderboard as board_page
 from rlmem.evidence.page.find import Item, find
 from rlmem.evidence.reading import read
 from rlmem.evidence.records import Record, read_results, write_results
-from rlmem.evidence.verdict import Outcome
 from rlmem.stats import iqm, ranks
 from rlmem.stats.tables import cell_text
 
-BOARD = """# A small leaderboard
-claim: Nothing.
-source: nobody
-metric: final_eval
-also: [area_eval, last time/cpu]
-mean: false
-overrides: [env.num_envs=2, algo.rollout_slots=64, "algo.head_sizes=[8]", encoder.hidden_size=8, evaluation.episodes=2]
-leaderboard: {beside: gru, second: area_eval, bounds: {first: [-0.5, 1], copy: [0.25, 1]}}
-rows:
-  gru: [memory=gru, memory.hidden_size=8]
-  mlp: [memory=mlp, memory.hidden_size=8]
-columns: {first: [env=repeat_first], copy: [env=copy, env.items=1, env.delay=1]}
-seeds: 2
-budgets:
-  smoke: {rows: [gru], seeds: 1, overrides: [total_steps=128]}
-  laptop: {overrides: [total_steps=128]}
-  paper: {}
-"""
 STATE = 256
 UNEQUAL = {"mlp": 0, "frame_stack": 257, "shm": 258, "gpt": 8065, "gtrxl": 8065}
 """The states of the leaderboard whose size is not STATE, and why its file says."""
@@ -57,21 +39,6 @@ def small(in_tmp: Path) -> Path:
     return path
 
 
-def made(path: Path, values: dict[str, list[list[float]]], budget: str = "laptop") -> Outcome:
-    """An outcome of row -> returns [seed, column], with NaN for a run that has not ended."""
-    planned = read(path).at(budget).with_rows({row: () for row in values if row not in ("gru", "mlp")})
-    records = [
-        Record(
-            row, column, seed, "done", {"final_eval": value, "area_eval": -value, "last time/cpu": 10.0 * (seed + 1)}
-        )
-        for row, seeds in values.items()
-        for seed, runs in enumerate(seeds)
-        for column, value in zip(("first", "copy"), runs, strict=True)
-        if not np.isnan(value)
-    ]
-    return Outcome(planned, records)
-
-
 def test_ranks_are_those_of_every_resample():
     scores = {"a": [[0.9], [1.0]], "b": [[0.0], [0.95]], "c": [[0.1], [0.1]], "d": [[0.05]]}
     found = ranks(scores, iqm, rng=np.random.default_rng(0))
@@ -86,7 +53,7 @@ def test_ranks_are_those_of_every_resample():
 def test_scores_are_shares_of_what_memory_can_gain_over_seeds_that_have_every_game(small):
     values = {"mlp": [[-0.9, 0.25], [-0.5, 0.1]], "gru": [[1.0, 0.625], [0.25, 2.0]], "half": [[0.25, np.nan]]}
     values["mine"] = [[1.0, 1.0], [1.0, np.nan]]
-    found = standings(made(small, values))
+    found = standings(ranked(small, values))
     assert found is not None
     assert found.lacking == {"half": {0: ["copy"]}, "mine": {1: ["copy"]}}
     assert found.scores["gru"]["first"].tolist() == [1.0, 0.5] and found.scores["gru"]["copy"].tolist() == [0.5, 1.0]
@@ -108,15 +75,15 @@ def test_scores_are_shares_of_what_memory_can_gain_over_seeds_that_have_every_ga
         assert "Not ranked, without a result in copy: half, seed 0." in text and "in copy: mine, seed 1." in text
         assert "machines" not in text
     assert [cell_text(cell) for cell in games(found).rows[1]] == ["gru", "0.750", "0.750"]
-    assert standings(replace(made(small, values), planned=catalog.find("rlmem/pqn").at("laptop"))) is None
+    assert standings(replace(ranked(small, values), planned=catalog.find("rlmem/pqn").at("laptop"))) is None
 
 
 def test_a_row_changes_nothing_of_the_comparison_of_others(small):
     """Six digits of a number are kept: a run is not better than the same one in a file. Below 0, runs differ, too."""
     values = {"gru": [[0.1234567891, 0.2], [0.3, 0.4]], "mlp": [[0.1234571, 0.1], [0.3, 0.1]]}
-    found = standings(made(small, values))
+    found = standings(ranked(small, values))
     assert found.better("mlp").value == 0.25, "two ties and a win of four pairs in one game, and none in the other"
-    outcome = made(small, values | {"mine": [[-0.9, -0.9]] * 2})
+    outcome = ranked(small, values | {"mine": [[-0.9, -0.9]] * 2})
     first = replace(outcome, records=sorted(outcome.records, key=lambda record: record.row != "mine"))
     for joined in map(standings, (outcome, first)):
         assert {row: joined.ranks[row] for row in values} == found.ranks
@@ -127,7 +94,7 @@ def test_a_row_changes_nothing_of_the_comparison_of_others(small):
 
 
 def test_a_page_keeps_what_stands_around_the_leaderboard(small):
-    experiment = made(small, {"gru": [[1.0, 1.0]] * 2, "mlp": [[0.1, 0.5]] * 2, "half": [[1.0, np.nan]] * 2})
+    experiment = ranked(small, {"gru": [[1.0, 1.0]] * 2, "mlp": [[0.1, 0.5]] * 2, "half": [[1.0, np.nan]] * 2})
     page = Path("board.md")
     page.write_text("before\n\n<!-- leaderboard:begin -->\nearlier\n<!-- leaderboard:end -->\n\nafter\n")
     for _ in range(2):
@@ -141,7 +108,7 @@ def test_a_page_keeps_what_stands_around_the_leaderboard(small):
     with pytest.raises(UserError, match="expected one line <!-- leaderboard:begin -->"):
         board_page.page(experiment, page)
     with pytest.raises(UserError, match="no row of mine/board has a run of every game yet"):
-        board_page.page(made(small, {"half": [[1.0, np.nan]]}), page)
+        board_page.page(ranked(small, {"half": [[1.0, np.nan]]}), page)
 
 
 def test_rows_of_ones_own_are_parsed():

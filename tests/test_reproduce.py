@@ -456,7 +456,7 @@ def test_an_experiment_of_ones_own_is_reported_as_it_was_judged(small, capsys, m
     assert not Path("reproduce/mine/best-laptop/experiment.yaml").exists()
 
     shipped = experiments_dir() / "ffm/table4.yaml"  # type: ignore[operator]
-    assert (catalog.find(str(shipped))[0], catalog.find(str(shipped)).text) == ("ffm/table4", None)
+    assert (catalog.find(str(shipped)).name, catalog.find(str(shipped)).text) == ("ffm/table4", None)
     Path("ffm").mkdir()
     Path("ffm/table4.yaml").write_text(shipped.read_text())
     assert run("ffm/table4.yaml", "--dry-run") == 2

@@ -142,9 +142,9 @@ def _text(group: str, names: Sequence[str], lines: Sequence[str], groups: Groups
         with stdout_to_stderr():
             return env_table.as_text(lines, names)
     if group == "experiment":
-        from rlmem.evidence.items import as_table, as_text
+        from rlmem.evidence import items
 
-        return (as_table(names).markdown() if markdown else as_text(names)).rstrip()
+        return (items.as_table(names).markdown() if markdown else items.as_text(names)).rstrip()
     if group == "claim":
         from rlmem.evidence.items import claims
 

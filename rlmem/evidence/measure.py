@@ -78,7 +78,7 @@ class Measured(Runner):
                         metrics = {self.planned.metric: value}
                         made = Record(row, column, seed, "done", metrics, version=__version__, **about)
                         self.records[row, column, seed] = made
-            write_results(self.records.values(), self.folder / RESULTS)
+            write_results(list(self.records.values()), self.folder / RESULTS)
         return 0
 
     def collect(self) -> Collected:

@@ -7,6 +7,7 @@ was run, `return` is the mean return of the evaluation's episodes, and `cpu_seco
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from math import isfinite
 from pathlib import Path
@@ -47,8 +48,8 @@ def measured(planned: Planned) -> tuple[list[Record], list[Curve]]:
             points = [(integer(line["step"]), real(line["return"])) for line in lines]
             values, last = {name: reduced(name, points, scale) for name, scale in scales.items()}, lines[-1]
             steps, seconds = integer(last["step"]), real(last["cpu_seconds"])
-            about = {"version": last["versions"], "machine": last["machine"]}
-            records.append(Record(row, column, seed, "done", values, steps, seconds, **about))
+            record = Record(row, column, seed, "done", values, steps, seconds)
+            records.append(replace(record, version=last["versions"], machine=last["machine"]))
             if planned.budget != "smoke":
                 _require_as_long(planned, records[-1], steps_of(cells[column].overrides))
             finite = [(step, value) for step, value in points if isfinite(value)]

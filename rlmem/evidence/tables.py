@@ -3,15 +3,16 @@
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 
 from rlmem.config.paths import results_dir
-from rlmem.errors import UserError, writing
+from rlmem.errors import UserError, printable, writing
 from rlmem.evidence import catalog, registration
 from rlmem.evidence.expect import NOT_TESTABLE, Scores
 from rlmem.evidence.folder import ELSEWHERE
@@ -35,14 +36,15 @@ from rlmem.evidence.verdict import MEAN, BesidePrinted, Outcome
 from rlmem.record import rundir
 from rlmem.record.trust import sealed
 from rlmem.stats import twins
-from rlmem.stats.screen import show
-from rlmem.stats.tables import Cell, Table, Value
+from rlmem.stats.tables import UNBOUNDED, Cell, Table, Value
 from rlmem.system.strictjson import dumps
 
 WIDEST = 6
 """The greatest number of columns that are printed side by side."""
 COLOURS = {"supported": "green", "contradicted": "red", "undecided": "yellow"}
 """Verdict -> its colour on a terminal."""
+MARGIN = 9
+"""The width of the headings beside sentences."""
 VERDICT, EXPERIMENT = "verdict.json", "experiment.yaml"
 
 
@@ -59,7 +61,27 @@ def print_outcome(outcome: Outcome, where: str) -> None:
         *([("changed", verdict.changed)] if verdict.changed else []),
         ("runs", f"{counted or 'none'}; {where}"),
     ]
-    show(tables(outcome), lines, COLOURS)
+    _show(tables(outcome), lines)
+
+
+def _show(parts: Iterable[Table], sentences: Iterable[tuple[str, str]]) -> None:
+    """Print tables, and below them sentences with their headings.
+
+    On a terminal they are folded to its width, and the words of COLOURS are coloured.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(soft_wrap=True)
+    width = console.width if console.is_terminal else UNBOUNDED
+    texts = [table.text(width) for table in parts]
+    folded = (f"{heading:<{MARGIN}}{sentence}" for heading, sentence in sentences)
+    texts += [fill(line, width, subsequent_indent=" " * MARGIN, break_long_words=False) for line in folded]
+    for shown in texts:
+        text = Text(printable(shown, keep="\n"))
+        for word, colour in COLOURS.items():
+            text.highlight_regex(rf"\b{word}\b", colour)
+        console.print(text)
 
 
 def write(outcome: Outcome, folder: Path) -> None:
@@ -82,7 +104,7 @@ def write(outcome: Outcome, folder: Path) -> None:
 
 
 def publish(outcome: Outcome, folder: Path) -> None:
-    """Keep the numbers of every finished run, what they are read from (`rlmem.evidence.series`), its curves and
+    """Keep the numbers of every finished run, what they are read from (`rlmem.evidence.records`), its curves and
     pictures in `folder`/<paper>/<item>.<budget>.csv, ...
 
     Raises UserError if the files cannot be written, or hold a run that this outcome lacks, and for numbers that nobody
@@ -204,9 +226,8 @@ def _diagnosis(outcome: Outcome) -> list[Table]:
             for agent in (row, memoryless)
         )
         if len(runs) == 2:
-            agents.append(
-                twins.TwinReturns(row, column, *runs, without if len(without) == 2 and row != memoryless else None)
-            )
+            beside = (without[0], without[1]) if len(without) == 2 and row != memoryless else None
+            agents.append(twins.TwinReturns(row, column, runs[0], runs[1], beside))
     return [twins.table(outcome.name, agents, planned.higher)] if agents else []
 
 

@@ -13,8 +13,7 @@ from rlmem.stats.benchmarks import (
     expert_normalised,
     reference_of,
 )
-from rlmem.stats.compare import mann_whitney_u, performance_profile, probability_of_improvement
-from rlmem.stats.ranking import ranks
+from rlmem.stats.compare import mann_whitney_u, performance_profile, probability_of_improvement, ranks
 from rlmem.stats.resampling import bootstrap, interval, percentile_bounds, resample
 from rlmem.stats.twins import memory_bias, memory_improvability, observability_gap
 from rlmem.stats.welch import Contrast, contrast, runs_to_decide

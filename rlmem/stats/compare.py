@@ -1,4 +1,4 @@
-"""More than one number: how often one algorithm beats another, and the whole distribution of scores."""
+"""More than one number: how often one algorithm beats another, ranks, and the whole distribution of scores."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rlmem.stats.aggregate import Array, Scores, matrix
+from rlmem.stats.aggregate import Array, Scores, Statistic, iqm, matrix
 from rlmem.stats.resampling import LEVEL, REPETITIONS, Interval, bootstrap, percentile_bounds, picks, resample
 
 
@@ -96,3 +96,39 @@ def performance_profile(
     replicates = bootstrap(values, above, rng=rng, repetitions=repetitions, width=len(tau))
     low, high = percentile_bounds(replicates if len(values) > 1 else np.full_like(replicates, np.nan), level)
     return Profile(tau, above(values), low, high, level)
+
+
+def ranks(
+    scores: Mapping[str, Scores],
+    statistic: Statistic = iqm,
+    *,
+    rng: np.random.Generator,
+    repetitions: int = REPETITIONS,
+    level: float = LEVEL,
+) -> dict[str, Interval]:
+    """The rank of every algorithm, 1 for the largest statistic, with its stratified bootstrap interval.
+
+    scores: algorithm -> its scores [run, task]; all algorithms have the same tasks
+
+    In a resample the runs of every algorithm are drawn anew, independently, within each task, and all are ranked.
+    Bounds are rounded outwards to whole ranks. Equal algorithms share the better rank, and those whose statistic is NaN
+    the last one. An algorithm with one run has no bounds, and does not vary in those of the others.
+    """
+    values = {name: matrix(each) for name, each in scores.items()}
+    if not values:
+        return {}
+    known = np.nan_to_num(np.array([statistic(each) for each in values.values()], float), nan=-np.inf)
+    drawn = [bootstrap(each, statistic, rng=rng, repetitions=repetitions) for each in values.values()]
+    replicates = np.nan_to_num(np.stack(drawn, axis=-1), nan=-np.inf)  # [repetition, algorithm]
+    better = (replicates[:, None, :] > replicates[:, :, None]).sum(-1)
+    low, high = percentile_bounds(1.0 + better, level)
+    return {
+        name: Interval(
+            float(1 + (known > known[k]).sum()),
+            float(np.floor(low[k])) if len(each) > 1 else np.nan,
+            float(np.ceil(high[k])) if len(each) > 1 else np.nan,
+            level,
+            *each.shape,
+        )
+        for k, (name, each) in enumerate(values.items())
+    }

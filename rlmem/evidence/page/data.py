@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from rlmem.evidence.page.find import Item
 from rlmem.evidence.records import PLACE, SERIES, read_series
@@ -61,7 +62,7 @@ def _lines(item: Item) -> Iterator[Line]:
                 yield {**_place(curve.place), "step": step, "kind": "curve", **_value(item.key, number)}
 
 
-def _place(place: Sequence[str | int]) -> Line:
+def _place(place: Sequence[Any]) -> Line:
     return dict(zip(PLACE, place, strict=True))
 
 

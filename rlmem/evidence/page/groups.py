@@ -174,8 +174,9 @@ def group(name: str, runs: Sequence[ListedRun], command: str | None, left_out: S
     for run, directory, own, place in zip(runs, directories, settings, places, strict=True):
         values = metrics.read(directory, wanted) if run.state == "done" else {}
         finite = {name: value for name, value in values.items() if isfinite(value)}
-        about = {"overrides": " ".join(_asked(run.overrides)), "config_hash": run.config_hash}
-        records.append(Record(*place, own.seed, run.state, finite, **about).of(directory))
+        asked = " ".join(_asked(run.overrides))
+        record = Record(*place, own.seed, run.state, finite, overrides=asked, config_hash=run.config_hash)
+        records.append(record.of(directory))
     rows, columns = (list(dict.fromkeys(side)) for side in zip(*places, strict=True)) if places else ([], [])
     return Group(
         name,

@@ -137,10 +137,12 @@ def _check_numbers(item: Item, verified: Verified) -> None:
     peers: dict[Place, Record] = {}
     with suppress(UserError):  # an installed rlmem lacks the files of peers
         peers = {record.place: record for record in measured(item.outcome.planned)[0]}
+    for place in sorted({*(key[:3] for key in series), *drawn} - {run.place for run in item.outcome.records}):
+        verified.differs.append(f"{item.file}: {_named(place)} has values over its steps, but no line here")
     unknown: dict[str, set[str]] = defaultdict(set)
     for run in item.outcome.records:
         verified.runs += 1
-        where = f"{' on '.join(filter(None, run.place[:2]))}, seed {run.seed},"
+        where = _named(run.place)
         for metric, value in run.metrics.items():
             again = _recomputed(item, run, metric, series, drawn.get(run.place), peers.get(run.place))
             if isinstance(again, str):
@@ -159,6 +161,10 @@ def _check_numbers(item: Item, verified: Verified) -> None:
         unknown["drawn from what is not stored"].add("pictures of analyses and measurements")
     for why, names in unknown.items():
         verified.notes.append(f"not recomputed, {why}: {', '.join(sorted(names))} of {item.label}")
+
+
+def _named(place: Place) -> str:
+    return f"{' on '.join(filter(None, place[:2]))}, seed {place[2]},"
 
 
 def _recomputed(
