@@ -110,13 +110,13 @@ LAYERS = {
     ),
     "analysis": Layer(
         "looking into what was trained",
-        "errors types seeding spaces scan memory nets losses batching agents stats acting config record loops run",
+        "errors types seeding spaces memory batching agents stats acting config record loops run",
         "torch numpy gymnasium lazy:matplotlib lazy:scipy lazy:sklearn",
     ),
     "bench": Layer(
         "speed beside named peers and physical limits",
-        "errors system scan memory losses conformance stats config record loops run",
-        "torch numpy rich lazy:popgym lazy:sb3_contrib lazy:stable_baselines3 lazy:matplotlib",
+        "errors system scan stats config record loops run",
+        "torch rich lazy:popgym lazy:sb3_contrib lazy:stable_baselines3 lazy:matplotlib",
     ),
     "evidence": Layer(
         "tables and figures of papers: runs, published numbers, verdicts; pages and plots of many runs",

@@ -82,7 +82,7 @@ def test_configs_and_experiments_travel_inside_the_package(wheel):
     assert {name.split("/")[0] for name in shipped} == {"rlmem", "rlmem_envs"}
     assert {f"rlmem/scan/{name}" for name in ("common.h", "linear.cpp", "cells.cpp")} <= set(shipped)
     assert {"rlmem/py.typed", "rlmem_envs/py.typed"} <= shipped
-    for folder, kind in (("conf", "yaml"), ("experiments", "yaml"), ("experiments", "csv")):
+    for folder, kind in (("conf", "yaml"), *(("experiments", kind) for kind in ("yaml", "csv", "py"))):
         ours = {str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob(f"*.{kind}")}
         assert ours
         assert {f"rlmem/{name}" for name in ours} <= shipped

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from rlmem.analysis.loaded import Episodes, LoadedRun
-from rlmem.analysis.output import Result
+from rlmem.analysis.output import Result, curve_rows
 from rlmem.errors import UserError
 from rlmem.stats.figures import COLOURS, figure, whole_numbers
 
@@ -86,11 +86,7 @@ def measure(run: LoadedRun, *, episodes: int = 200, twin: Path | None = None) ->
             f"{prefix}error": one.error,
             f"{prefix}in_errors": one.share / max(one.error, ROUNDING),
         }
-    rows = [
-        {"of": name, "slot": t, "difference": float(value)}
-        for name, one in found.items()
-        for t, value in enumerate(one.by_time)
-    ]
+    rows = curve_rows(found, "slot", lambda its: {"difference": its.by_time})
     about = {"lambdas": list(LAMBDAS), "episodes": episodes, "twin": None if twin is None else str(twin)}
     return Result(metrics, rows, {"picture": picture(found)}, about)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from rlmem.agents.actor_critic import Agent
 from rlmem.analysis.features import replaced
 from rlmem.analysis.loaded import Episodes, LoadedRun
-from rlmem.analysis.output import LOOKS, Result, beside_null, if_reached
+from rlmem.analysis.output import LOOKS, Result, beside_null, curve_rows, if_reached
 from rlmem.analysis.readout import actions, knows_q, opinions
 from rlmem.errors import UserError
 from rlmem.seeding import Streams
@@ -58,11 +58,7 @@ def measure(run: LoadedRun, *, episodes: int = 16, frames: int = 16, noise: floa
     acting = [name for name in nulls["trained"] if name.startswith(("flips", "action_change"))]
     metrics = beside_null(nulls, [*if_reached("half_life", nulls), "value_change_max", *acting])
     action = "action_change" if continuous else "flips"
-    rows = [
-        {"of": name, "age": age, "value_change": float(value), action: float(acted)}
-        for name, its in found.items()
-        for age, (value, acted) in enumerate(zip(its.value, its.action, strict=True))
-    ]
+    rows = curve_rows(found, "age", lambda its: {"value_change": its.value, action: its.action})
     of = "Q(s, a)" if knows_q(run.agent) else "the action" if continuous else "pi(a | s)"
     about = {"of": of, "episodes": episodes, "frames": frames, "noise": noise}
     return Result(metrics, rows, {"picture": picture(found, of, continuous)}, about)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rlmem.acting.workers import closing
 from rlmem.agents.actor_critic import Agent
 from rlmem.analysis.loaded import Episodes, LoadedRun
-from rlmem.analysis.output import Result, beside_null
+from rlmem.analysis.output import Result, beside_null, curve_rows
 from rlmem.analysis.readout import name_of
 from rlmem.analysis.recall import densities
 from rlmem.config.messages import sentence
@@ -63,11 +63,7 @@ def measure(run: LoadedRun, *, episodes: int = 8, slots: int = 40) -> Result:
         "oldest_demanded": float(oldest(needs)),
         "slots": float(len(chosen)),
     }
-    rows = [
-        {"of": name, "slot": int(t), "inside": float(inside), "inside_uniform": float(uniform)}
-        for name, its in found.items()
-        for t, inside, uniform in zip(chosen, its.inside, its.uniform, strict=True)
-    ]
+    rows = curve_rows(found, "slot", lambda its: {"slot": chosen, "inside": its.inside, "inside_uniform": its.uniform})
     about = {"of": name_of(run.agent, space), "episodes": episodes, "slots": chosen.tolist()}
     arrays = {"demanded": trained.demanded, **{f"density_{of}": its.density for of, its in found.items()}}
     return Result(metrics, rows, {"picture": picture(found, chosen)}, about, arrays)

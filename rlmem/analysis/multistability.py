@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from rlmem.agents.actor_critic import Agent
 from rlmem.analysis.features import nothing_blocked, read_by
 from rlmem.analysis.loaded import LoadedRun
-from rlmem.analysis.output import LOOKS, Result, beside_null, if_reached
+from rlmem.analysis.output import LOOKS, Result, beside_null, curve_rows, if_reached
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 from rlmem.memory.base import Memory
@@ -88,11 +88,7 @@ def measure(
     nulls = {name: numbers(its) for name, its in found.items()}
     learnt = ["attractors", "resting", "distance_at_end", *if_reached("half_life", nulls), "eigenvalue"]
     metrics = beside_null(nulls, learnt)
-    rows = [
-        {"of": name, "slot": int(slot), "distance": float(apart)}
-        for name, its in found.items()
-        for slot, apart in zip(its.slots, its.apart, strict=True)
-    ]
+    rows = curve_rows(found, "slot", lambda its: {"slot": its.slots, "distance": its.apart})
     about = {"episodes": episodes, "after": first, "slots": slots, "neutral": neutral}
     arrays = {f"final_{name}": its.final for name, its in found.items()}
     return Result(metrics, rows, {"picture": picture(found)}, about, arrays)

@@ -3,9 +3,9 @@
 import csv
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import count, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,25 @@ def beside_null(found: Mapping[str, Mapping[str, float]], learnt: Collection[str
 def if_reached(name: str, found: Mapping[str, Mapping[str, float]]) -> list[str]:
     """[name] if every agent has reached what NAME_reached tells, else []: a difference of bounds means nothing."""
     return [name] if all(metrics[f"{name}_reached"] for metrics in found.values()) else []
+
+
+def curve_rows(
+    found: Mapping[Any, Any], index: str, curves: Callable[[Any], dict[str, Iterable[float]]], of: str = "of"
+) -> list[dict[str, Any]]:
+    """Rows of data.csv: one for each place in the curves of each agent.
+
+    found: what was measured, by the agent's name
+    index: the column of the place, which counts from 0 unless it is one of the curves
+    curves: the columns of what was measured, of equal length or as long as the first
+    of: the column of the name
+    """
+    rows = []
+    for name, measured in found.items():
+        columns = curves(measured)
+        places = columns.pop(index, count())
+        for place, *values in zip(places, *columns.values(), strict=False):
+            rows.append({of: name, index: int(place), **dict(zip(columns, map(float, values), strict=True))})
+    return rows
 
 
 @dataclass

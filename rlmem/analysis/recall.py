@@ -12,7 +12,7 @@ from torch import Tensor
 from rlmem.agents.actor_critic import Agent
 from rlmem.analysis.features import derivative_sizes
 from rlmem.analysis.loaded import Episodes, LoadedRun
-from rlmem.analysis.output import LOOKS, Result, beside_null, ragged
+from rlmem.analysis.output import LOOKS, Result, beside_null, curve_rows, ragged
 from rlmem.analysis.readout import name_of, reader, total
 from rlmem.errors import UserError
 from rlmem.stats.figures import COLOURS, figure, whole_numbers
@@ -61,11 +61,7 @@ def measure(run: LoadedRun, *, episodes: int = 10, twin: Path | None = None) -> 
         metrics["distance_from_untrained"] = distance(found["trained"], found["untrained"])
     if full or twin is not None:
         metrics["smearing"] = numbers(found["trained" if twin is None else "twin"])["before_last"]
-    rows = [
-        {"of": name, "age": age, "density": float(mean)}
-        for name, its in found.items()
-        for age, mean in enumerate(its.mean)
-    ]
+    rows = curve_rows(found, "age", lambda its: {"density": its.mean})
     of = name_of(run.agent, space)
     about = {"of": of, "episodes": episodes, "twin": None if twin is None else str(twin)}
     return Result(metrics, rows, {"picture": picture(found, of)}, about)

@@ -9,7 +9,7 @@ from torch import Tensor
 from rlmem.agents.actor_critic import Agent
 from rlmem.analysis.features import derivative_sizes
 from rlmem.analysis.loaded import Episodes, LoadedRun
-from rlmem.analysis.output import LOOKS, Result, beside_null, ragged
+from rlmem.analysis.output import LOOKS, Result, beside_null, curve_rows, ragged
 from rlmem.errors import UserError
 from rlmem.stats.figures import COLOURS, as_image, figure, whole_numbers
 
@@ -52,11 +52,8 @@ def measure(run: LoadedRun, *, episodes: int = 10, older_than: int = 10, all_che
         "sensitivity_mean": float(found["trained"].mean.mean()),
         "longest_episode": float(len(found["trained"].mean)),
     }
-    rows = [
-        {"step": step, "age": age, "sensitivity": float(mean), "share_this_old_or_older": float(outside)}
-        for step, curve in curves.items()
-        for age, (mean, outside) in enumerate(zip(*curve, strict=False))
-    ]
+    columns = lambda curve: {"sensitivity": curve.mean, "share_this_old_or_older": curve.outside}  # noqa: E731
+    rows = curve_rows(curves, "age", columns, of="step")
     value = run.agent.value_name
     about = {"value": value, "older_than": older_than, "episodes": episodes, "steps": steps}
     return Result(metrics, rows, {"picture": picture(curves, last, found.get("untrained"), older_than, value)}, about)

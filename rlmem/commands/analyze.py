@@ -1,6 +1,6 @@
 """`rlmem analyze`: look into the agent of a run."""
 
-from argparse import SUPPRESS, Namespace
+from argparse import SUPPRESS
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ KINDS: dict[str, dict[str, Any]] = {
 class AnalysisParser(Parser):
     """A parser that takes the flags of an analysis from its declaration."""
 
-    def parse_intermixed_args(self, args: Any = None, namespace: Any = None) -> Namespace:
+    def parse_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse; an analysis of the user's own adds its flags first, which replace those of the same name."""
         named = next((word for word in args or () if not word.startswith("-")), "")
         if "." in named:
