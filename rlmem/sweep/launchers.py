@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rlmem.config.compose import FAILURES, config_loader, root_cause
-from rlmem.config.messages import nearest, sentence, to_text
+from rlmem.config.messages import mistake, nearest, sentence, to_text
 from rlmem.config.overrides import parse
 from rlmem.errors import UserError, extra, first_line
 
@@ -58,6 +58,9 @@ def choose(overrides: Sequence[str]) -> Launcher:
         except FAILURES as error:
             raise UserError(_not_composed(error, choices)) from error
     name = str(choices[-1].value()) if choices else tree.hydra.runtime.choices["hydra/launcher"]
+    if tree.hydra.runtime.choices["hydra/sweeper"] != "basic":
+        what = "Hydra's other sweepers are not for -m; a search is `rlmem sweep --trials`"
+        raise mistake("hydra/sweeper", what, example="rlmem sweep --trials 20 'algo.lr=interval(1e-4,1e-2)'")
     keys = [override for override in ours if override not in choices]
     if problems := [problem for key in keys if (problem := _problem_of_key(tree, key, name))]:
         raise UserError(*problems)

@@ -1,4 +1,4 @@
-"""`rlmem train -m`: one job per combination, through Hydra's own sweepers and launchers; none stops another."""
+"""`rlmem train -m`: one job per combination, through Hydra's own launchers; none stops another."""
 
 import io
 import itertools
@@ -23,19 +23,12 @@ from rlmem.system.command import protect
 from rlmem.system.signals import Stopped, taken_over
 
 
-class JobFailed(Exception):
-    """A job failed, for a sweeper other than Hydra's basic one; the reason has been printed where the job ran."""
-
-
 class Failed(str):
     """What a job that failed returns instead of its objective: `OVERRIDES: REASON`, in one line."""
 
 
 def check(overrides: Sequence[str]) -> list[Config]:
-    """The configuration of every job, or a UserError with the problems of all of them before the first one starts.
-
-    A sweeper other than Hydra's basic one chooses values as it goes: then only the constant ones are checked.
-    """
+    """The configuration of every job, or a UserError with the problems of all of them before the first one starts."""
     problems, elsewhere = parse(overrides)[1], False
     try:
         elsewhere = launchers.choose(overrides).elsewhere
@@ -95,8 +88,6 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
     with config_loader() as loader:
         parsed, _ = parse(overrides, loader)
         own = [o for o in parsed if not _is_about_multirun(o)]
-        if any(o.value() != "basic" for o in parsed if o.key_or_group == "hydra/sweeper"):
-            return [[str(o.input_line) for o in own if not o.is_sweep_override()]]
         values = [lines_of(override, "rlmem train -m seed=0,1,2") for override in own]
         require_few(values)
         return [list(job) for job in itertools.product(*values)]
@@ -119,8 +110,6 @@ def launch(overrides: Sequence[str]) -> list[Failed]:
         assert hydra is not None
         try:
             batches = hydra.multirun("config", job, lines) or []
-        except JobFailed as error:
-            return [Failed(f"{error}: see above")]
         except Exception as error:
             if launcher.name == "basic":
                 raise
@@ -131,7 +120,7 @@ def launch(overrides: Sequence[str]) -> list[Failed]:
 
 
 def job(_: DictConfig) -> float | Failed:
-    """One job: the same composition and checks as a single run. Returns the objective, for a sweeper."""
+    """One job: the same composition and checks as a single run. Returns the objective."""
     hydra = HydraConfig.get()
     here = hydra.runtime.choices["hydra/launcher"] == "basic"
     overrides = [line.removeprefix("++") for line in hydra.overrides.task if not line.startswith("+launcher=")]
@@ -160,9 +149,7 @@ def job(_: DictConfig) -> float | Failed:
             why = f"{type(error).__name__}: {why}"
         failed = Failed(f"{name}: {why}")
         print(f"rlmem: job failed: {failed}", file=sys.stderr, flush=True)
-        if hydra.runtime.choices["hydra/sweeper"] == "basic":
-            return failed
-        raise JobFailed(name) from error
+        return failed
 
 
 def _pass_signal_to_submitit(signum: int) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 from rich.console import Console
 
@@ -137,7 +136,7 @@ def _open(spec: SweepSpec | None, folder: Path, say: Say) -> Manifest:
         what = "holds no sweep; expected the directory of one, or something to sweep"
         raise UserError(f"{folder}: {what}; e.g. {EXAMPLE}")
     if asked.direction is not None:
-        _search_module()
+        _propose()
     if stored is not None and stored.canonical == asked.canonical:
         return Manifest(folder)
     if asked.direction is None:
@@ -191,18 +190,18 @@ def _job(lines: Lines, config: Config, found: Sequence[Axis], params: str | None
     return NewJob(label(lines, found), lines, config_hash(config), values["threads"], values["total_steps"], params)
 
 
-def _search_module() -> ModuleType:
-    """`rlmem.sweep.search`. Raises UserError without Optuna."""
+def _propose() -> Callable[[Sequence[Axis], Sequence[Job], SweepSpec], tuple[Lines, str] | None]:
+    """`rlmem.sweep.search.propose`. Raises UserError without Optuna."""
     try:
-        from rlmem.sweep import search
+        from rlmem.sweep.search import propose
     except ModuleNotFoundError as error:
         raise UserError(f"--trials: needs Optuna, which is not installed; e.g. {extra('sweep')}") from error
-    return search
+    return propose
 
 
 def _searcher(spec: SweepSpec, manifest: Manifest, say: Say) -> Callable[[], bool]:
     """A function that adds the next trial to the manifest, and returns whether there was one."""
-    found, exhausted, propose = axes(spec), False, _search_module().propose
+    found, exhausted, propose = axes(spec), False, _propose()
 
     def trial(jobs: list[Job]) -> NewJob | None:
         nonlocal exhausted

@@ -106,15 +106,11 @@ def as_json(folder: Path) -> str:
 
 def _as_dict(row: Row, job: Job, folder: Path) -> dict[str, Any]:
     return {
-        "number": job.number,
-        "name": job.name,
-        "state": row.state,
-        "overrides": list(job.overrides),
-        "config_hash": job.config_hash,
-        "steps": row.steps,
-        "total_steps": job.total_steps,
-        "return": row.score,
+        **{key: getattr(job, key) for key in ("number", "name", "overrides", "config_hash", "total_steps")},
         **{key: getattr(job, key) for key in ("host", "attempts", "failures", "exit_code", "error")},
+        "state": row.state,
+        "steps": row.steps,
+        "return": row.score,
         "heartbeat_age": _age(job) if row.state == "running" else None,
         "run_dir": str(folder / job.name),
         "log": str(log_file(folder, job.name)),

@@ -2,8 +2,8 @@
 
 import os
 import platform
-import re
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,16 +23,21 @@ def cuda_devices() -> int:
 
 def processor() -> str:
     """The name of the processor where the system has it (Linux), else its architecture."""
-    info = Path("/proc/cpuinfo")
-    name = re.search(r"^model name.*?:(.*)", info.read_text(), re.MULTILINE) if info.exists() else None
-    return name[1].strip() if name else platform.processor() or platform.machine()
+    return (
+        next(_processor_lines("model name"), "").partition(":")[2].strip() or platform.processor() or platform.machine()
+    )
 
 
 def processor_features() -> str:
     """What the processor can do (Linux), which distinguishes those of machines that share a cache folder."""
+    return next(_processor_lines("flags", "Features"), platform.processor())
+
+
+def _processor_lines(*names: str) -> Iterator[str]:
+    """The lines of /proc/cpuinfo that begin with one of these names."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(errors="replace").splitlines() if info.exists() else []
-    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
+    return (line for line in lines if line.startswith(names))
 
 
 def cache_folders() -> list[Path]:
