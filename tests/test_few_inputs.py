@@ -12,7 +12,7 @@ from rlmem.nets.encoder import Embeddings, Encoder
 from rlmem.nets.few_inputs import FewInputs
 from rlmem.scan import native
 from rlmem.scan.ffm import ffm_unroll
-from rlmem.scan.matmul import constant_weights
+from rlmem.scan.native import constant_weights
 from rlmem.types import Batch, Inputs
 
 CARDS, PAIRS = spaces.Discrete(4, start=2), spaces.MultiDiscrete([3, 2], start=[5, 1])

@@ -8,7 +8,7 @@ from torch.utils._pytree import tree_leaves
 from rlmem.memory import FFM, LPRNN
 from rlmem.memory.base import LinearRecurrence
 from rlmem.memory.packed import Packing
-from rlmem.scan.matmul import constant_weights, derived
+from rlmem.scan.native import constant_weights, derived
 
 B, T, D = 4, 60, 6
 

@@ -17,7 +17,7 @@ from rlmem.acting.slots import Slot, Slots
 from rlmem.agents.base import ON_POLICY, Agent, Exploration
 from rlmem.batching import Rollout, StateSlots
 from rlmem.errors import Fault
-from rlmem.scan.matmul import constant_weights
+from rlmem.scan.native import constant_weights
 from rlmem.spaces import no_action, to_env
 from rlmem.types import Inputs, each_leaf, to_device
 

@@ -16,7 +16,7 @@ from rlmem.nets.encoder import InputEncoder
 from rlmem.nets.few_inputs import FewInputs
 from rlmem.nets.graphs import recorded
 from rlmem.nets.running import name_leaf
-from rlmem.scan.matmul import derived, derives_once, rows_alike
+from rlmem.scan.native import derived, derives_once, rows_alike
 from rlmem.scan.perceptron import is_hooked
 from rlmem.types import Batch, Inputs, State
 

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from rlmem.memory.packed import Packing, over_steps, permuted
 from rlmem.scan import Engine, chosen_engine, linear_scan, monoid_scan
-from rlmem.scan.linear import check_flags
+from rlmem.scan.native import check_flags
 from rlmem.types import State, where_start
 
 

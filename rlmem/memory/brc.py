@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import PackedSequence
 from rlmem.memory.base import RecurrentCell, ZeroState
 from rlmem.memory.packed import SharedWeight, over_steps
 from rlmem.scan import cells, native
-from rlmem.scan.matmul import linear
+from rlmem.scan.native import linear
 from rlmem.types import PositiveInt, State
 
 

@@ -14,7 +14,7 @@ from rlmem.memory.projecting import Projecting
 from rlmem.memory.published.ffm import Ablation, Version, closed_form, initial, replaced
 from rlmem.scan import Engine, Linear
 from rlmem.scan.ffm import Fusing, ffm_step, ffm_unroll
-from rlmem.scan.matmul import derived
+from rlmem.scan.native import derived
 from rlmem.types import PositiveInt
 
 Init = Literal["published", "geometric"]

@@ -12,7 +12,7 @@ from rlmem.errors import UserError
 from rlmem.memory.blocks import GRUGate, gates_by_symbol
 from rlmem.memory.window import SMALLEST_CHUNK, Past, Window
 from rlmem.scan import Linear, attention, native
-from rlmem.scan.matmul import derived, linear
+from rlmem.scan.native import derived, linear
 from rlmem.types import Layers, PositiveInt
 
 LayerKind = Literal["gtrxl", "trxl_i", "trxl"]

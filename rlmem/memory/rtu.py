@@ -10,7 +10,7 @@ from rlmem.errors import UserError
 from rlmem.memory.base import LinearRecurrence, RecurrentCell, ZeroState
 from rlmem.memory.packed import over_steps
 from rlmem.scan import Engine
-from rlmem.scan.matmul import linear
+from rlmem.scan.native import linear
 from rlmem.types import PositiveInt, State
 
 Pair = tuple[Tensor, Tensor]

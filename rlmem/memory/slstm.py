@@ -12,7 +12,7 @@ from rlmem.errors import UserError
 from rlmem.memory.base import RecurrentCell, ZeroState
 from rlmem.memory.packed import over_steps
 from rlmem.scan import Linear, cells, native
-from rlmem.scan.matmul import derived, linear
+from rlmem.scan.native import derived, linear
 from rlmem.types import PositiveInt
 
 State = dict[str, Tensor]

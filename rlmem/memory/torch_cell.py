@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from rlmem.memory.base import RecurrentCell, ZeroState
 from rlmem.memory.projecting import Projecting
 from rlmem.scan import native
-from rlmem.scan.matmul import linear
+from rlmem.scan.native import linear
 from rlmem.types import State, where_start
 
 Init = Literal["torch", "orthogonal", "orthogonal_gates"]
