@@ -11,7 +11,7 @@ from rlmem.memory.gru import GRU
 from rlmem.nets.encoder import Embeddings, Encoder, FewInputs
 from rlmem.scan import native
 from rlmem.scan.ffm import ffm_unroll
-from rlmem.scan.matmul import constant_weights
+from rlmem.scan.native import constant_weights
 from rlmem.types import Batch, Inputs
 
 CARDS, PAIRS = spaces.Discrete(4, start=2), spaces.MultiDiscrete([3, 2], start=[5, 1])

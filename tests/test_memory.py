@@ -8,7 +8,7 @@ from torch.utils._pytree import tree_leaves
 from rlmem.memory import FFM, LPRNN
 from rlmem.memory.base import Packing
 from rlmem.memory.recurrence import LinearRecurrence
-from rlmem.scan.matmul import constant_weights, derived
+from rlmem.scan.native import constant_weights, derived
 
 B, T, D = 4, 60, 6
 

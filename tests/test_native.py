@@ -14,8 +14,7 @@ from rlmem.errors import UserError
 from rlmem.losses.on_policy import gae
 from rlmem.memory import FFM, GPT, RGLRU, S6, SHM, FrameStack, GatedDeltaNet
 from rlmem.scan import chosen_engine, hadamard_scan, library, linear_scan, native
-from rlmem.scan.matmul import linear
-from rlmem.scan.native import missing
+from rlmem.scan.native import linear, missing
 
 NATIVE = pytest.mark.skipif(missing() is not None, reason="no C++ compiler")
 ENGINES = ["auto", "chunked", "loop"]

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from rlmem.scan import Linear, Perceptron, native, perceptron
-from rlmem.scan.matmul import FEW, KERNEL_LEADS, LITTLE, constant_weights
+from rlmem.scan.native import FEW, KERNEL_LEADS, LITTLE, constant_weights
 
 pytestmark = pytest.mark.skipif(not KERNEL_LEADS or bool(native.missing()), reason="products are torch's here")
 ROWS = [1, 17, 300, 2100]

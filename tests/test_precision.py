@@ -11,9 +11,10 @@ import rlmem
 from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.loops.on_policy import RATIO_ALARM
+from rlmem.run.assemble import _compute_in
 from rlmem.run.train import plan
-from rlmem.scan import matmul
-from rlmem.scan.matmul import compute_in, linear
+from rlmem.scan import native
+from rlmem.scan.native import linear
 
 GPU = torch.device("cuda")
 THERE = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -24,7 +25,7 @@ RUN = (*TINY, "memory.hidden_size=16", "algo.epochs=2", "total_steps=512")
 @pytest.fixture(autouse=True)
 def float32_afterwards():
     yield
-    compute_in("float32", torch.device("cpu"))
+    _compute_in("float32", torch.device("cpu"))
 
 
 def draw(*shape):
@@ -51,7 +52,7 @@ def test_the_gpu_and_torchs_version_decide(monkeypatch, capability, mm, accepted
         monkeypatch.setattr(torch.ops.aten, "mm", None)
     for precision in ("tf32", "bf16"):
         try:
-            compute_in(precision, GPU)
+            _compute_in(precision, GPU)
             assert precision in accepted
             assert torch.backends.cuda.matmul.allow_tf32 == torch.backends.cudnn.allow_tf32 == (precision == "tf32")
         except UserError:
@@ -61,13 +62,13 @@ def test_the_gpu_and_torchs_version_decide(monkeypatch, capability, mm, accepted
 def test_on_a_cpu_products_stay_as_they_are(monkeypatch):
     x, W, b = draw(300, 20), draw(8, 20), draw(8)
     expected = linear(x, W, b)
-    monkeypatch.setattr(matmul, "_bf16", True)
+    monkeypatch.setattr(native, "rounds_to_bf16", True)
     assert torch.equal(linear(x, W, b), expected)
 
 
 def test_inputs_in_bf16_are_rounded_and_sums_are_not(monkeypatch):
     """Forward and backward, with torch's product of rounded numbers emulated."""
-    monkeypatch.setattr(matmul, "_rounds", lambda x, W: True)
+    monkeypatch.setattr(native, "_rounds", lambda x, W: True)
     monkeypatch.setattr(torch, "mm", lambda x, W, out_dtype: x.to(out_dtype) @ W.to(out_dtype))
     x, W, b, g = draw(300, 20), draw(8, 20), draw(8), draw(300, 8)
     leaves = [v.clone().requires_grad_() for v in (x, W, b)]
@@ -86,7 +87,7 @@ def test_inputs_in_bf16_are_rounded_and_sums_are_not(monkeypatch):
 )
 def test_products_are_off_by_their_rounding(precision, least, most):
     """Forward and backward, by the GPU's own instructions."""
-    compute_in(precision, GPU)
+    _compute_in(precision, GPU)
     x, W, g = draw(300, 256).to(GPU), draw(64, 256).to(GPU), draw(300, 64).to(GPU)
     leaves = [v.clone().requires_grad_() for v in (x, W)]
     y = linear(*leaves)

@@ -12,9 +12,9 @@ from helpers import small_run, without_time
 from test_reliability import killed_at, run
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from rlmem.scan import native, products
+from rlmem.scan import native
 from rlmem.scan.library import FLAGS, SOURCES
-from rlmem.scan.matmul import FEW, KERNEL_LEADS, LITTLE, constant_weights, gradient_of_weight, linear, product
+from rlmem.scan.native import FEW, KERNEL_LEADS, LITTLE, constant_weights, gradient_of_weight, linear
 
 KERNEL = pytest.mark.skipif(not KERNEL_LEADS or bool(native.missing()), reason="products are torch's here")
 SHAPES = [
@@ -46,11 +46,11 @@ def test_products_are_right_in_every_layout(shape, dtype):
         x, W = matrix(n, k, dtype, turned_x), matrix(m, k, dtype, turned_W)
         b = torch.randn(m, dtype=dtype) if bias else None
         truth = x.double() @ W.double().t() + (0 if b is None else b)
-        found = products.product(x, W, b)
+        found = native.multiply(x, W, b)
         torch.testing.assert_close(found.double(), truth, rtol=bound, atol=bound)
-        assert torch.equal(products.product(x, W, b, products.packed(W)), found)
-        apart = products.product(x[:, ::2], W[:, ::2], b)  # neither rows nor columns side by side
-        torch.testing.assert_close(apart, products.product(x[:, ::2].contiguous(), W[:, ::2].contiguous(), b))
+        assert torch.equal(native.multiply(x, W, b, native.packed(W)), found)
+        apart = native.multiply(x[:, ::2], W[:, ::2], b)  # neither rows nor columns side by side
+        torch.testing.assert_close(apart, native.multiply(x[:, ::2].contiguous(), W[:, ::2].contiguous(), b))
 
 
 def test_compilers_see_one_product_for_any_number_of_rows():
@@ -60,7 +60,7 @@ def test_compilers_see_one_product_for_any_number_of_rows():
         frames.append(graph)
         return graph.forward
 
-    compiled = torch.compile(lambda x: product(x, W, b), fullgraph=True, dynamic=True, backend=backend)
+    compiled = torch.compile(lambda x: linear(x, W, b), fullgraph=True, dynamic=True, backend=backend)
     with torch.no_grad():
         for rows in (4, FEW, 64):
             x = torch.randn(rows, 40)
@@ -73,11 +73,11 @@ def test_threads_share_a_product_without_changing_it(monkeypatch):
     W, b = torch.randn(130, 600), torch.randn(130)
     for x in (torch.randn(70, 600), torch.randn(600, 70).t()):
         monkeypatch.undo()
-        alone = products.product(x, W, b)
+        alone = native.multiply(x, W, b)
         for threads in (2, 3, 7):
             monkeypatch.setattr(native, "threads_for", lambda work, threads=threads: threads)
-            assert torch.equal(products.product(x, W, b), alone)
-            assert torch.equal(products.product(x, W, b, products.packed(W)), alone)
+            assert torch.equal(native.multiply(x, W, b), alone)
+            assert torch.equal(native.multiply(x, W, b, native.packed(W)), alone)
 
 
 @KERNEL
@@ -120,7 +120,7 @@ def test_nor_on_processors_that_are_not_here(tmp_path, processor):
 def test_long_sums_stay_exact():
     x, y = torch.rand(65_536, 20), torch.rand(65_536, 20)
     truth = x.double().t() @ y.double()
-    for found in (gradient_of_weight(x, y), products.product(x.t(), y.t(), None, products.packed(y.t()))):
+    for found in (gradient_of_weight(x, y), native.multiply(x.t(), y.t(), None, native.packed(y.t()))):
         assert (found / truth - 1).abs().max() < 2e-6
 
 
@@ -131,7 +131,7 @@ def test_negated_views_are_read_as_what_they_are():
     assert negated.is_neg()
     with torch.no_grad():
         torch.testing.assert_close(linear(negated, W), -z.imag @ W.t())
-        torch.testing.assert_close(products.product(W, negated, None, products.packed(negated)), W @ -z.imag.t())
+        torch.testing.assert_close(native.multiply(W, negated, None, native.packed(negated)), W @ -z.imag.t())
 
 
 @KERNEL
@@ -176,9 +176,9 @@ def gradients(*leaves):
 @KERNEL
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"^x \[2, 3\], W \[5, 4\] and b None do not fit$"):
-        products.product(torch.randn(2, 3), torch.randn(5, 4))
+        native.multiply(torch.randn(2, 3), torch.randn(5, 4))
     with pytest.raises(ValueError, match=r"b \[1\] do not fit$"):
-        products.product(torch.randn(2, 4), torch.randn(5, 4), torch.randn(1))
+        native.multiply(torch.randn(2, 4), torch.randn(5, 4), torch.randn(1))
     with torch.no_grad(), pytest.raises(RuntimeError, match="shapes"):
         linear(torch.randn(99, 3), torch.randn(5, 4))
 

@@ -11,7 +11,7 @@ from scripted import Scripted
 from rlmem.acting.collector import Collector
 from rlmem.acting.evaluate import Request, evaluate
 from rlmem.batching import StateSlots
-from rlmem.scan.matmul import linear
+from rlmem.scan.native import linear
 from rlmem.seeding import Streams
 
 CPU = torch.device("cpu")

@@ -32,7 +32,7 @@ from rlmem.memory import gru
 from rlmem.memory.base import Packing
 from rlmem.replay import Replay
 from rlmem.run.assemble import choose_device
-from rlmem.scan.matmul import constant_weights
+from rlmem.scan.native import constant_weights
 from rlmem.supervised.base import Supervised
 from rlmem.supervised.dataset.file import write
 from rlmem.supervised.decision_agent import DecisionAgent

@@ -16,7 +16,7 @@ from rlmem.acting.guard import Guard
 from rlmem.agents.actor_critic import ON_POLICY, Agent, Exploration
 from rlmem.batching import Rollout, StateSlots
 from rlmem.errors import Fault
-from rlmem.scan.matmul import constant_weights
+from rlmem.scan.native import constant_weights
 from rlmem.spaces import no_action, to_env
 from rlmem.types import Batch, Inputs, State, each_leaf, to_device, with_host
 

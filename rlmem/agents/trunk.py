@@ -13,7 +13,7 @@ from rlmem.memory.base import Memory, Projecting
 from rlmem.nets.encoder import InputEncoder
 from rlmem.nets.graphs import recorded
 from rlmem.nets.running import name_leaf
-from rlmem.scan.matmul import derived, derives_once, rows_alike
+from rlmem.scan.native import derived, derives_once, rows_alike
 from rlmem.types import Batch, Inputs, State
 
 LEAST_SLOTS = 2

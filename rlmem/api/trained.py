@@ -17,7 +17,7 @@ from rlmem.acting.returned import flat_mask
 from rlmem.agents.actor_critic import Agent, Exploration
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
-from rlmem.scan.matmul import Kept, constant_weights
+from rlmem.scan.native import Kept, constant_weights
 from rlmem.seeding import Streams
 from rlmem.spaces import ACTION_MASK, OBSERVATION, by_path, component_sizes, is_tree, leaves, no_action, to_env
 from rlmem.types import Inputs, State, each_leaf

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from rlmem.errors import UserError
 from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine, chosen_engine, convolution, native
-from rlmem.scan.matmul import Linear, linear
+from rlmem.scan.native import Linear, linear
 
 
 def complex_from_real(u: Tensor, rows: Tensor, bias: Tensor | None = None) -> Tensor:

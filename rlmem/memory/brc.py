@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.memory.base import RecurrentCell
 from rlmem.scan import cells, native
-from rlmem.scan.matmul import linear
+from rlmem.scan.native import linear
 from rlmem.scan.packed import over_steps
 from rlmem.types import PositiveInt, State
 

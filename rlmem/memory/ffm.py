@@ -14,7 +14,7 @@ from rlmem.memory.published.ffm import Ablation, Version, closed_unroll, initial
 from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine, Linear
 from rlmem.scan.ffm import ffm_step, ffm_unroll, fused_engine
-from rlmem.scan.matmul import derived
+from rlmem.scan.native import derived
 from rlmem.types import PositiveInt
 
 Init = Literal["published", "geometric"]

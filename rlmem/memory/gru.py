@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from rlmem.memory.base import Projecting, RecurrentCell
 from rlmem.scan import cells, native
-from rlmem.scan.matmul import linear
+from rlmem.scan.native import linear
 from rlmem.types import PositiveInt, State, where_start
 
 Init = Literal["torch", "orthogonal", "orthogonal_gates"]

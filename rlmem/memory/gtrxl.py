@@ -11,7 +11,7 @@ from rlmem.memory.blocks import GRUGate, gates_by_symbol
 from rlmem.memory.published import gtrxl as published
 from rlmem.memory.window import Past, Window
 from rlmem.scan import Linear, attention
-from rlmem.scan.matmul import derived, linear
+from rlmem.scan.native import derived, linear
 from rlmem.types import Layers, PositiveInt
 
 LayerKind = Literal["gtrxl", "trxl_i", "trxl"]

@@ -16,7 +16,7 @@ from rlmem.memory.blocks import (
     real_from_complex,
 )
 from rlmem.scan import Engine
-from rlmem.scan.matmul import derived
+from rlmem.scan.native import derived
 from rlmem.types import PositiveFloat, PositiveInt, UnitFloat
 
 RING = {"glu": (0.0, 1.0, 6.28), "ffn": (0.8, 0.99, 2 * pi), "linear": (0.0, 1.0, 6.28)}

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from rlmem.memory.gru import Init, TorchCell
 from rlmem.scan import cells
-from rlmem.scan.matmul import linear
+from rlmem.scan.native import linear
 from rlmem.types import PositiveInt
 
 State = tuple[Tensor, Tensor]

@@ -10,7 +10,7 @@ from rlmem.errors import UserError
 from rlmem.memory.base import RecurrentCell
 from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine
-from rlmem.scan.matmul import linear
+from rlmem.scan.native import linear
 from rlmem.scan.packed import over_steps
 from rlmem.types import PositiveInt, State
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from rlmem.memory.blocks import conjugate, log_uniform
 from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine, Linear
-from rlmem.scan.matmul import derived
+from rlmem.scan.native import derived
 from rlmem.types import PositiveFloat, PositiveInt
 
 

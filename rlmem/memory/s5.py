@@ -12,7 +12,7 @@ from rlmem.memory.blocks import (
     real_from_complex,
 )
 from rlmem.scan import Engine
-from rlmem.scan.matmul import derived
+from rlmem.scan.native import derived
 from rlmem.types import PositiveFloat, PositiveInt
 
 

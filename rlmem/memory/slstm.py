@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 from rlmem.errors import UserError
 from rlmem.memory.base import RecurrentCell
 from rlmem.scan import Linear, cells, native
-from rlmem.scan.matmul import derived, linear
+from rlmem.scan.native import derived, linear
 from rlmem.scan.packed import over_steps
 from rlmem.types import PositiveInt
 

@@ -25,7 +25,7 @@ from rlmem.run.build import MANY_ENVS, build_group, build_memory, make_evaluatio
 from rlmem.run.forecast import large_agent, require_memory
 from rlmem.run.stored import load_agent
 from rlmem.run.trunks import make_trunks, with_encoder
-from rlmem.scan.matmul import compute_in
+from rlmem.scan import native
 from rlmem.seeding import Streams
 from rlmem.system.hardware import cores
 
@@ -65,7 +65,7 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
     device = choose_device(settings.device)
     if settings.compile != "off" and num_envs is None:
         _require_graphs(settings, device)
-    compute_in(settings.precision, device)
+    _compute_in(settings.precision, device)
     algo, batching = build_group(config, "algo"), build_group(config, "batching")
     asked = num_envs or _share_of_envs(config, algo, device) or config.values["env"].get("num_envs")
     only_one = asked is not None and (dry_run or asked > MANY_ENVS)
@@ -130,6 +130,21 @@ def choose_device(name: str) -> torch.device:
     # cuDNN's recurrent kernels round to TF32 by default: training would not read what acting read.
     torch.backends.cudnn.allow_tf32 = False
     return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
+
+
+def _compute_in(precision: str, device: torch.device) -> None:
+    """Let products on CUDA be of this precision, in this process. Raises UserError where `device` lacks them."""
+    why = None
+    if precision != "float32" and device.type != "cuda":
+        why = f"it needs an NVIDIA GPU, and this run is on {device}"
+    elif precision == "bf16" and not hasattr(torch.ops.aten.mm, "dtype"):
+        why = f"torch {torch.__version__} has no such products; expected a newer torch"
+    elif precision != "float32" and torch.cuda.get_device_capability(device) < (8, 0):
+        why = "this GPU has no instructions for it"
+    if why:
+        raise UserError(f"precision={precision}: {why}; e.g. precision=float32")
+    native.rounds_to_bf16 = precision == "bf16"
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
 
 
 def _require_graphs(settings: Settings, device: torch.device) -> None:

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlmem.scan import native, products
-from rlmem.scan.matmul import derived, gradient_of_weight
-from rlmem.scan.native import addressable
+from rlmem.scan import native
+from rlmem.scan.native import addressable, derived, gradient_of_weight, packed
 
 
 def gru(wx: Tensor, h0: Tensor, U: Tensor, bias: Tensor, sizes: Tensor) -> Tensor:
@@ -100,9 +99,7 @@ class _GRU(torch.autograd.Function):
         gates, uh_n, h, h0, U, sizes = ctx.saved_tensors
         grad_wx, grad_uh, grad_h0 = torch.empty_like(gates), torch.empty_like(gates), torch.zeros_like(h0)
         grads = addressable(grad_h), grad_wx, grad_uh, grad_h0
-        _call(
-            "gru_backward", (gates, uh_n, h, h0, products.packed(U.t()), sizes, *grads, len(h)), len(sizes), h.shape[1]
-        )
+        _call("gru_backward", (gates, uh_n, h, h0, packed(U.t()), sizes, *grads, len(h)), len(sizes), h.shape[1])
         before = previous_states(h0, h, sizes.tolist())
         return grad_wx, grad_h0, gradient_of_weight(grad_uh, before), grad_uh.sum(0), None
 
@@ -123,7 +120,7 @@ class _BRC(torch.autograd.Function):
         grad_gates, grad_candidate, grad_h0 = *map(torch.empty_like, (gates, candidate)), torch.zeros_like(h0)
         grads = addressable(grad_h), grad_gates, grad_candidate, grad_h0
         elementwise = U.dim() == 1
-        tensors = gates, candidate, h, h0, U if elementwise else products.packed(U.t()), sizes, *grads
+        tensors = gates, candidate, h, h0, U if elementwise else packed(U.t()), sizes, *grads
         _call("brc_backward", (*tensors, elementwise, len(h)), len(sizes), h.shape[1])
         before = previous_states(h0, h, sizes.tolist())
         grad_U = (grad_gates * before.repeat(1, 2)).sum(0) if elementwise else gradient_of_weight(grad_gates, before)
@@ -145,7 +142,7 @@ class _LSTM(torch.autograd.Function):
         gates, h, c, h0, c0, U, sizes = ctx.saved_tensors
         grad_wx, grad_h0, grad_c0 = torch.empty_like(gates), torch.zeros_like(h0), torch.zeros_like(c0)
         grads = addressable(grad_h), addressable(grad_c), grad_wx, grad_h0, grad_c0
-        _call("lstm_backward", (gates, c, c0, products.packed(U.t()), sizes, *grads, len(h)), len(sizes), h.shape[1])
+        _call("lstm_backward", (gates, c, c0, packed(U.t()), sizes, *grads, len(h)), len(sizes), h.shape[1])
         before = previous_states(h0, h, sizes.tolist())
         return grad_wx, grad_h0, grad_c0, gradient_of_weight(grad_wx, before), None
 
@@ -177,12 +174,12 @@ class _SLSTM(torch.autograd.Function):
 
 def _panels(U: Tensor) -> Tensor:
     """U [M, H] as a kernel multiplies states with it."""
-    return derived("packed", U, products.packed) if isinstance(U, nn.Parameter) else products.packed(U)
+    return derived("packed", U, packed) if isinstance(U, nn.Parameter) else packed(U)
 
 
 def _of_heads(U: Tensor) -> Tensor:
     """The panels of each of the matrices U [heads, M, K]."""
-    return torch.stack([products.packed(matrix) for matrix in U])
+    return torch.stack([packed(matrix) for matrix in U])
 
 
 def _call(kernel: str, arguments: tuple[Any, ...], steps: int, H: int) -> None:

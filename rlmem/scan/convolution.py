@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rlmem.scan import native
-from rlmem.scan.linear import check_flags
+from rlmem.scan.native import check_flags
 
 
 def convolve(v: Tensor, before: Tensor, start: Tensor, w: Tensor, b: Tensor) -> Tensor:

@@ -4,9 +4,7 @@ import torch
 from torch import Tensor
 
 from rlmem.scan import native, triton_scan
-from rlmem.scan.linear import Engine, check_flags, chosen_engine
-from rlmem.scan.matmul import gradient_of_weight, linear, product
-from rlmem.scan.native import addressable
+from rlmem.scan.native import Engine, addressable, check_flags, chosen_engine, gradient_of_weight, linear
 
 _SCANS = {"native": native, "triton": triton_scan}
 """The engines that have the kernels; the former for tensors on the CPU, the latter on CUDA."""
@@ -94,7 +92,7 @@ class _Unroll(torch.autograd.Function):
         decay, first = (addressable(v) for v in (gamma.flatten(), state.flatten(1)))
         start = addressable(start)
         h = _SCANS[engine].forward(decay, u if c > 1 else u.to(decay.dtype), first, start, False)
-        z = product(_pairs(h), W_mix, b_mix)
+        z = linear(_pairs(h), W_mix, b_mix)
         rows.run("ffm_out_forward", z, y, width=H)
         ctx.save_for_backward(rows.p, rows.which, decay, first, start, h, z, W_mix)
         ctx.sizes, ctx.shape, ctx.engine = (B, T, m, c, H), p.shape, engine
@@ -108,7 +106,7 @@ class _Unroll(torch.autograd.Function):
         rows = _Rows(p, which, B * T, engine, m, H)
         grad_z, grads_p = torch.empty_like(z), rows.gradients()
         rows.run_back("ffm_out_backward", z, addressable(grad_y), grad_z, grads_p)
-        grad_h = torch.view_as_complex(product(grad_z, W_mix.t(), None).view(B, T, m * c, 2))
+        grad_h = torch.view_as_complex(linear(grad_z, W_mix.t()).view(B, T, m * c, 2))
         grad_h[:, -1] += grad_last.reshape(B, m * c)
         needs_gamma = ctx.needs_input_grad[1]
         grad_gamma, grad_u, grad_first = _SCANS[engine].backward(decay, h, first, start, grad_h, m, needs_gamma, False)

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from rlmem.scan import native
-from rlmem.scan.linear import Engine, check_flags, chosen_engine, linear_scan
+from rlmem.scan.linear import linear_scan
+from rlmem.scan.native import Engine, check_flags, chosen_engine
 from rlmem.scan.triton_matrix import matrix_scan
 
 CELLS = 1 << 19

@@ -5,45 +5,17 @@ g_t = dL/dh_t + conj(a_{t+1}) g_{t+1} is the same recurrence in reversed time, c
 """
 
 from types import ModuleType
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from rlmem.errors import UserError
 from rlmem.scan import chunked, native, triton_scan
-from rlmem.scan.native import addressable
+from rlmem.scan.native import MOST_SHARED, Engine, addressable, check_flags, chosen_engine
 from rlmem.types import where_start
-
-Engine = Literal["auto", "loop", "chunked", "native", "triton"]
-"""What a scan runs on; "auto" is the fastest engine of the machine (docs/memory.md, "Scans and engines")."""
 
 COMPILED = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 """Types that native and triton have kernels for; others, such as bfloat16, are scanned in chunks."""
 _ENGINES: dict[str, ModuleType] = {"chunked": chunked, "native": native, "triton": triton_scan}
-
-
-def chosen_engine(engine: Engine, device: torch.device | str = "cpu") -> Engine:
-    """The engine that a scan on `device` runs on. Raises UserError if the one asked for cannot run there."""
-    if torch.compiler.is_compiling():  # a kernel of our own is no operator that a compiler knows
-        return "loop" if engine == "loop" else "chunked"
-    kind = torch.device(device).type
-    best: Engine | None = {"cpu": "native", "cuda": "triton"}.get(kind)  # type: ignore[assignment]
-    if engine == "auto":
-        return best if best and _ENGINES[best].missing() is None else "chunked"
-    if engine not in get_args(Engine):
-        raise UserError(f"engine={engine}: no such engine; accepted: {', '.join(get_args(Engine))}; e.g. engine=auto")
-    if engine in ("native", "triton"):
-        why = f"does not run on a {kind.upper()} device" if engine != best else _ENGINES[engine].missing()
-        if why:
-            raise UserError(f"engine={engine}: {why}; accepted on every machine: auto, loop, chunked; e.g. engine=auto")
-    return engine
-
-
-def check_flags(start: Tensor, B: int, T: int) -> None:
-    """Raise ValueError unless `start` is bool [B, T]: kernels read it by address."""
-    if start.dtype != torch.bool or start.shape != (B, T):
-        raise ValueError(f"start: expected bool [{B}, {T}], got {start.dtype} {list(start.shape)}")
 
 
 def linear_scan(
@@ -72,7 +44,8 @@ def linear_scan(
     if T == 1 or chosen == "loop" or h0.numel() == 0:
         return naive_scan(a.expand(B, T, *features), b.expand(B, T, *features), h0, start, reverse)
     a = a.expand(features).reshape(-1) if constant else a.expand(B, T, *features).reshape(B, T, -1)
-    shared = constant and h0.is_complex() and not b.is_complex() and features[-1:] > (1,) and b.shape[-1] == 1
+    several = features[-1:] > (1,) and b.shape[-1] == 1 and features[-1] <= MOST_SHARED
+    shared = constant and several and h0.is_complex() and not b.is_complex()
     if shared:  # u_t drives all of a row of complex states, as in FFM: never expanded over it
         b = b.expand(B, T, *features[:-1], 1).reshape(B, T, -1).to(h0.dtype.to_real())
     else:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from rlmem.scan.linear import Engine
+from rlmem.scan.native import Engine
 from rlmem.types import broadcastable, where_start
 
 Element = Any

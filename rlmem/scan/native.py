@@ -1,72 +1,240 @@
-"""The `native` engine: C++ kernels for scans on the CPU, called through ctypes."""
+"""The `native` engine, C++ kernels on the CPU that are called through ctypes, and the product of all layers, `linear`.
+
+The kernels lie beside their operations; `rlmem.scan.library` compiles them.
+"""
 
 import ctypes
 import os
+import platform
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, Literal, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
+from torch.nn import functional as F
 
+from rlmem.errors import UserError
+from rlmem.scan import triton_scan
 from rlmem.scan.library import library
 from rlmem.scan.library import missing as missing
+from rlmem.types import watchers
 
+Engine = Literal["auto", "loop", "chunked", "native", "triton"]
+"""What a scan runs on; "auto" is the fastest engine of the machine (docs/memory.md, "Scans and engines")."""
+FEW = 16
+"""Rows up to which packing a matrix for a single product costs more than it saves."""
+LITTLE = 1 << 18
+"""Multiplications up to which recording a gradient in Python costs more than the kernel saves."""
+KERNEL_LEADS = platform.machine().lower() in ("x86_64", "amd64")
+"""Elsewhere torch's library may use a unit for matrices, as on Apple's processors, which the kernel does not."""
 PARALLEL_FROM = 1 << 16
 """Numbers in a scan below which a second thread costs more than it saves."""
 MOST_SUMS = 8
 """Sums over slots that kernels make side by side, each of a part of them, so that they do not depend on threads."""
-_PROCESS = os.getpid()
-"""The process that loaded this module; what is forked from it may have lost torch's threads."""
-PLAIN = (Tensor, nn.Parameter)
-"""The types of tensors that kernels read; others have no address, or another meaning."""
 MOST_SHARED = 256
 """Complex channels that one real input may drive inside the kernel (BLOCK / 2 of linear.cpp)."""
+PLAIN = (Tensor, nn.Parameter)
+"""The types of tensors that kernels read; others have no address, or another meaning."""
+_PROCESS = os.getpid()
+"""The process that loaded this module; what is forked from it may have lost torch's threads."""
+rounds_to_bf16 = False
+"""Whether `linear` on CUDA rounds what it multiplies to bfloat16, in this process."""
 
 
-def forward(a: Tensor, b: Tensor, h0: Tensor, start: Tensor, reverse: bool) -> Tensor:
-    """All states h [B, T, N]; see `rlmem.scan.linear._Scan` for shapes."""
-    N, drivers = h0.shape[1], b.shape[2]
-    each = N // drivers if drivers < N else 0
-    if each > MOST_SHARED:
-        b, each = b.repeat_interleave(each, 2).to(h0.dtype), 0
-    h = torch.empty(*start.shape, N, dtype=h0.dtype, device=h0.device)
-    _run("forward", (a, a.dim() == 1, b, each, h0, start, h), h, reverse, each)
-    return h
+def chosen_engine(engine: Engine, device: torch.device | str = "cpu") -> Engine:
+    """The engine that a scan on `device` runs on. Raises UserError if the one asked for cannot run there."""
+    if torch.compiler.is_compiling():  # a kernel of our own is no operator that a compiler knows
+        return "loop" if engine == "loop" else "chunked"
+    kind = torch.device(device).type
+    best: Engine | None = {"cpu": "native", "cuda": "triton"}.get(kind)  # type: ignore[assignment]
+    lacks = triton_scan.missing if best == "triton" else missing
+    if engine == "auto":
+        return best if best and lacks() is None else "chunked"
+    if engine not in get_args(Engine):
+        raise UserError(f"engine={engine}: no such engine; accepted: {', '.join(get_args(Engine))}; e.g. engine=auto")
+    if engine in ("native", "triton"):
+        why = f"does not run on a {kind.upper()} device" if engine != best else lacks()
+        if why:
+            raise UserError(f"engine={engine}: {why}; accepted on every machine: auto, loop, chunked; e.g. engine=auto")
+    return engine
 
 
-def backward(
-    a: Tensor, h: Tensor, h0: Tensor, start: Tensor, grad_h: Tensor, drivers: int, needs_a: bool, reverse: bool
-) -> tuple[Tensor | None, Tensor, Tensor]:
-    """(grad_a or None, grad_b, grad_h0)."""
-    B, T, N = h.shape
-    constant, each = a.dim() == 1, N // drivers if drivers < N else 0
-    expanded = each > MOST_SHARED
-    inside = 0 if expanded else each
-    grad_a = torch.empty_like(h0 if constant else h) if needs_a else None
-    grad_b = h.real.new_empty(B, T, drivers) if inside else torch.empty_like(h)
-    grad_h0 = torch.empty_like(h0)
-    _run("backward", (a, h, h0, start, grad_h, grad_a, grad_b, grad_h0, constant, inside), h, reverse, inside)
-    if grad_a is not None and constant:
-        grad_a = grad_a.sum(0)  # one sum per row
-    return grad_a, grad_b.real.unflatten(2, (drivers, -1)).sum(-1) if expanded else grad_b, grad_h0
+def check_flags(start: Tensor, B: int, T: int) -> None:
+    """Raise ValueError unless `start` is bool [B, T]: kernels read it by address."""
+    if start.dtype != torch.bool or start.shape != (B, T):
+        raise ValueError(f"start: expected bool [{B}, {T}], got {start.dtype} {list(start.shape)}")
 
 
-def _run(direction: str, arguments: tuple[Any, ...], h: Tensor, reverse: bool, each: int) -> None:
-    """Run a kernel of the scan, shared by threads: by rows if there are enough, else by groups of `each` channels."""
-    B, T, N = h.shape
-    threads, group = threads_for(h.numel()), each or 1
-    if threads <= B:
-        parts = [(r0, r1, 0, N) for r0, r1 in shares(B, threads)]
+class Linear(nn.Linear):
+    """`torch.nn.Linear`, computed by `linear`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return linear(input, self.weight, self.bias)
+
+
+def linear(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
+    """x W^T + b for x [..., D], W [H, D], b [H]; differentiable. By a kernel where it is faster, else by torch."""
+    if torch.compiler.is_compiling():  # exported, too: a file must not depend on the hardware that it was made on
+        return F.linear(x, W, b)
+    recorded, rounds = torch.is_grad_enabled(), _rounds(x, W)
+    constant = not recorded and _thread.derived is not None and isinstance(W, nn.Parameter)
+    if not (rounds or ((constant or _pays(x, W, recorded)) and _fits(x, W, b))):
+        return F.linear(x, W, b)
+    rows = x if x.dim() == 2 else x.flatten(0, -2) if x.dim() > 2 else x[None]
+    if recorded:
+        y: Tensor = _Linear.apply(rows, W, b)
     else:
-        grain = 16 if 16 % group == 0 else group  # whole cache lines, whole groups
-        cuts = [min(N, -(-N * k // (threads * grain)) * grain) for k in range(threads + 1)]
-        parts = [(0, B, n0, n1) for n0, n1 in pairwise(cuts) if n0 < n1]
-    kind = "complex" if h.is_complex() else "real"
-    call_in_parallel(f"{kind}_{direction}", arguments, [(T, N, reverse, *part) for part in parts])
+        y = multiply(rows, W, b, derived("packed", W, packed) if constant and not rounds else None)
+    return y if x.dim() == 2 else y.view(*x.shape[:-1], len(W))
+
+
+def _pays(x: Tensor, W: Tensor, recorded: bool) -> bool:
+    """Whether the kernel is faster than torch if it packs W, and by more than a gradient recorded in Python costs."""
+    many = x.dim() > 0 and x.numel() > FEW * x.shape[-1]
+    return _thread.rows_alike or (many and (not recorded or x.numel() * len(W) > LITTLE))
+
+
+def _fits(x: Tensor, W: Tensor, b: Tensor | None) -> bool:
+    """Whether the kernel can read these. Unusual or wrong arguments go to torch, whose error messages are clearer."""
+    if x.dtype != torch.float32 or not KERNEL_LEADS or x.dim() == 0 or W.dim() != 2 or x.shape[-1] != W.shape[1]:
+        return False
+    return (b is None or b.shape == W.shape[:1]) and takes(x, W, *([] if b is None else [b]))
+
+
+def _rounds(x: Tensor, W: Tensor) -> bool:
+    return rounds_to_bf16 and x.is_cuda and x.dtype == W.dtype == torch.float32
+
+
+def multiply(x: Tensor, W: Tensor, b: Tensor | None = None, panels: Tensor | None = None) -> Tensor:
+    """x W^T + b [n, m] of x [n, k], W [m, k] and b [m], of one type and with any strides; records no gradient.
+
+    A row of the result is to the bit what it is of that row of x alone (gemm.h).
+
+    panels: W as `packed` returns it
+    """
+    if _rounds(x, W):
+        y = torch.mm(x.bfloat16(), W.bfloat16().t(), out_dtype=torch.float32)
+        return y if b is None else y + b
+    (n, k), m = x.shape, len(W)
+    if W.shape[1] != k or (b is not None and b.shape != (m,)):
+        raise ValueError(f"x {list(x.shape)}, W {list(W.shape)} and b {b if b is None else list(b.shape)} do not fit")
+    if x.is_neg() or W.is_neg() or (b is not None and (b.is_neg() or not b.is_contiguous())):
+        x, W, b = x.resolve_neg(), W.resolve_neg(), None if b is None else addressable(b)
+    y = x.new_empty(n, m)
+    addresses = panels if panels is None else panels.data_ptr(), b if b is None else b.data_ptr(), y.data_ptr()
+    _product(x.dtype)(
+        x.data_ptr(), *x.stride(), W.data_ptr(), *W.stride(), *addresses, n, k, m, threads_for(n * k * m >> 4), team()
+    )
+    return y
+
+
+@cache
+def _product(dtype: torch.dtype) -> Callable[..., None]:
+    """The kernel of products; called hundreds of times in a step of learning, it takes plain integers."""
+    kernel: Any = kernel_of("product", dtype)[0]
+    address, size = ctypes.c_void_p, ctypes.c_int64
+    kernel.argtypes = [address, size, size] * 2 + [address] * 3 + [size] * 4 + [address]
+    return cast(Callable[..., None], kernel)
+
+
+def packed(W: Tensor) -> Tensor:
+    """W [m, k] in the panels that kernels multiply from, a copy that pays if it is multiplied with more than once."""
+    (m, k), lanes, W = W.shape, kernel_of("lanes", W.dtype)[0](), W.resolve_neg()
+    P = W.new_empty(-(-m // lanes), k, lanes)
+    call_in_parallel("panels", (W, *W.stride(), P), [(m, k)])
+    return P
+
+
+def gradient_of_weight(grad_y: Tensor, x: Tensor) -> Tensor:
+    """grad_y^T x [H, D], the gradient of W from that of y [n, H] and x [n, D]."""
+    if torch.is_grad_enabled() or _rounds(x, grad_y):
+        return linear(grad_y.t(), x.t())  # which can be differentiated again
+    return multiply(grad_y.t(), x.t(), None) if KERNEL_LEADS and takes(grad_y, x) else grad_y.t() @ x
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, W: Tensor, b: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, W)
+        return multiply(x, W, b)
+
+    @staticmethod
+    def backward(ctx, grad_y: Tensor):
+        x, W = ctx.saved_tensors
+        needs_x, needs_W, needs_b = ctx.needs_input_grad
+        grad_x = linear(grad_y, W.t()) if needs_x else None
+        grad_W = gradient_of_weight(grad_y, x) if needs_W else None
+        return grad_x, grad_W, grad_y.sum(0) if needs_b else None
+
+
+Kept = dict[tuple[str, int], tuple[Tensor, int, Any]]
+"""What was derived and the identity of its weight -> the weight, its version, the value."""
+
+
+class _Thread(threading.local):
+    """How this thread takes products.
+
+    derived: what was derived while weights are constant; None: they are not
+    rows_alike: whether it is within `rows_alike`
+    """
+
+    derived: Kept | None = None
+    rows_alike = False
+
+
+_thread = _Thread()
+Made = TypeVar("Made")
+
+
+@contextmanager
+def constant_weights(kept: Kept | None = None) -> Iterator[None]:
+    """Within, weights do not change, as in acting: what is `derived` from them is computed once.
+
+    kept: what was derived before and is added to, for weights that stay constant from one `with` to the next
+    """
+    before, _thread.derived = _thread.derived, {} if kept is None else kept
+    try:
+        yield
+    finally:
+        _thread.derived = before
+
+
+@contextmanager
+def rows_alike() -> Iterator[None]:
+    """Within, float32 products of few rows are the kernel's, as those of many are, which make each row by itself."""
+    before, _thread.rows_alike = _thread.rows_alike, True
+    try:
+        yield
+    finally:
+        _thread.rows_alike = before
+
+
+def derives_once() -> bool:
+    """Whether what is `derived` here is kept: where weights are constant and no gradient is recorded."""
+    # Compiled code and a graph run again, when weights have changed, and read this value.
+    runs_again = torch.compiler.is_compiling() or bool(watchers)
+    return _thread.derived is not None and not runs_again and not torch.is_grad_enabled()
+
+
+def derived(what: str, W: Tensor, make: Callable[[Tensor], Made]) -> Made:
+    """The value of `make(W)`, which is kept where weights are constant and no gradient is recorded.
+
+    what: the name of the value; `make` must be the same function of the same weights wherever it is used
+    W: a weight; if it has changed in place nevertheless, the value is computed anew
+    """
+    kept = _thread.derived if derives_once() else None
+    if kept is None:
+        return make(W)
+    key = what, id(W)
+    if key not in kept or kept[key][0] is not W or kept[key][1] != W._version:
+        kept[key] = W, W._version, make(W)
+    found: Made = kept[key][2]
+    return found
 
 
 def advantages(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, gamma: float, decay: float) -> Tensor:
@@ -145,7 +313,7 @@ def team() -> int | None:
 
 
 @cache
-def kernel_of(name: str, dtype: torch.dtype) -> tuple[Callable[..., None], type]:
+def kernel_of(name: str, dtype: torch.dtype) -> tuple[Callable[..., Any], type]:
     """The kernel for the real type of numbers of type `dtype`, and how floats are passed to it."""
     real, passed = ("float", ctypes.c_float) if dtype.to_real() == torch.float32 else ("double", ctypes.c_double)
     return getattr(library(real), name), passed
@@ -168,3 +336,44 @@ def takes(*tensors: Tensor) -> bool:
         if type(x) not in PLAIN or x.dtype is not first or not x.is_cpu or is_functorch_wrapped_tensor(x):
             return False
     return missing() is None
+
+
+def forward(a: Tensor, b: Tensor, h0: Tensor, start: Tensor, reverse: bool) -> Tensor:
+    """All states h [B, T, N]; see `rlmem.scan.linear._Scan` for shapes."""
+    N, drivers = h0.shape[1], b.shape[2]
+    each = N // drivers if drivers < N else 0
+    h = torch.empty(*start.shape, N, dtype=h0.dtype, device=h0.device)
+    _run_channels("forward", (a, a.dim() == 1, b, each, h0, start, h), h, reverse, each)
+    return h
+
+
+def backward(
+    a: Tensor, h: Tensor, h0: Tensor, start: Tensor, grad_h: Tensor, drivers: int, needs_a: bool, reverse: bool
+) -> tuple[Tensor | None, Tensor, Tensor]:
+    """(grad_a or None, grad_b, grad_h0)."""
+    B, T, N = h.shape
+    constant, each = a.dim() == 1, N // drivers if drivers < N else 0
+    grad_a = torch.empty_like(h0 if constant else h) if needs_a else None
+    grad_b = h.real.new_empty(B, T, drivers) if each else torch.empty_like(h)
+    grad_h0 = torch.empty_like(h0)
+    _run_channels("backward", (a, h, h0, start, grad_h, grad_a, grad_b, grad_h0, constant, each), h, reverse, each)
+    if grad_a is not None and constant:
+        grad_a = grad_a.sum(0)  # one sum per row
+    return grad_a, grad_b, grad_h0
+
+
+def _run_channels(direction: str, arguments: tuple[Any, ...], h: Tensor, reverse: bool, each: int) -> None:
+    """Run a kernel of linear.cpp for states h [B, T, N], shared by rows if there are enough, else by channels.
+
+    each: channels that one real input drives, which are not parted; 0: each has its own
+    """
+    B, T, N = h.shape
+    threads, group = threads_for(h.numel()), each or 1
+    if threads <= B:
+        parts = [(r0, r1, 0, N) for r0, r1 in shares(B, threads)]
+    else:
+        grain = 16 if 16 % group == 0 else group  # whole cache lines, whole groups
+        cuts = [min(N, -(-N * k // (threads * grain)) * grain) for k in range(threads + 1)]
+        parts = [(0, B, n0, n1) for n0, n1 in pairwise(cuts) if n0 < n1]
+    kind = "complex" if h.is_complex() else "real"
+    call_in_parallel(f"{kind}_{direction}", arguments, [(T, N, reverse, *part) for part in parts])

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from rlmem.scan import delta
-from rlmem.scan.linear import Engine, check_flags, chosen_engine, linear_scan
+from rlmem.scan.linear import linear_scan
+from rlmem.scan.native import Engine, check_flags, chosen_engine
 from rlmem.scan.triton_matrix import TYPES, matrix_scan
 from rlmem.types import where_start
 

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from rlmem.scan import native, products
-from rlmem.scan.matmul import FEW, KERNEL_LEADS, LITTLE, Linear, derived, derives_once
-from rlmem.scan.native import addressable
+from rlmem.scan import native
+from rlmem.scan.native import FEW, KERNEL_LEADS, LITTLE, Linear, addressable, derived, derives_once
 
 ACTIVATIONS: dict[type[nn.Module], int] = {nn.LeakyReLU: 0, nn.ReLU: 1, nn.Tanh: 2}
 """The activations that the kernel has, and their numbers there."""
@@ -87,7 +86,7 @@ def is_hooked(module: nn.Module) -> bool:
 def perceptrons(x: Tensor, several: Sequence[Layers]) -> list[Tensor]:
     """What the last layers of several perceptrons make of x [..., k]: [..., m] each; differentiable.
 
-    A row is to the bit what it is alone, and what `products.product` and the activations make of it one after the
+    A row is to the bit what it is alone, and what `linear` and the activations make of it one after the
     other; but for Tanh, which is the kernel's own.
     """
     rows = addressable(x.flatten(0, -2) if x.dim() > 1 else x[None])
@@ -219,7 +218,7 @@ def _backward(
 def _forward(x: Tensor, layers: Layers, keep: bool) -> list[Tensor]:
     """What each layer makes of x [n, k]: [n, m] each; the last alone unless they are kept."""
     made = [x.new_empty(len(x), len(W)) for W in layers.weights[0 if keep else -1 :]]
-    panels = [derived("packed", W, products.packed) for W in layers.weights] if derives_once() else None
+    panels = [derived("packed", W, native.packed) for W in layers.weights] if derives_once() else None
     _run("perceptron_forward", x, layers, [*[None] * (len(layers.weights) - len(made)), *made], panels=panels)
     return made
 
