@@ -6,8 +6,8 @@ from math import exp, factorial, log, sqrt, tanh
 
 import pytest
 import torch
-from golden_cells import lmu, lprnn
-from test_golden import assert_gradients, assert_near, prepared, run
+from golden import assert_gradients, assert_near, prepared, run
+from golden_models import lmu, lprnn
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 

@@ -5,7 +5,7 @@ from math import cos, sin
 
 import pytest
 import torch
-from golden_recent import gtrxl
+from golden_models import gtrxl
 from helpers import make_memory
 from torch.nn import functional as F
 from torch.utils._pytree import tree_map
