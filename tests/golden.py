@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -93,3 +93,63 @@ class Adapter:
 
 ADAPTERS: dict[str, Adapter] = {}
 """By `meta["model"]`."""
+
+
+def prepared(build, record: Record, dtype: torch.dtype) -> Memory:
+    memory = build(record).to(dtype)
+    memory.load_symbols(record.group("w", dtype))
+    return memory
+
+
+def assert_near(ours: Tensor, truth: Tensor, tolerance: float, what: str):
+    """|difference| within tolerance x max(1, |truth|)."""
+    assert ours.shape == truth.shape, f"{what}: {list(ours.shape)}, recorded {list(truth.shape)}"
+    error = ((ours - truth).abs() / truth.abs().clamp(min=1)).max().item()
+    assert error <= tolerance, f"{what}: off by {error:.1e}"
+
+
+def assert_gradients(
+    ours: dict[str, Tensor | None], truth: dict[str, Tensor], tolerance: float, what: str, zero: Collection[str] = ()
+):
+    """|difference| within tolerance x the largest entry; no gradient counts as zero. Those named in `zero` are zero but
+    for rounding, and must be so within the tolerance."""
+    assert truth.keys() <= ours.keys(), f"{what}: no gradient of {sorted(truth.keys() - ours.keys())}"
+    for name, expected in truth.items():
+        gradient = ours[name]
+        error = (expected if gradient is None else gradient - expected).abs().max().item()
+        largest = 1 if name in zero else expected.abs().max().item()
+        assert error <= tolerance * largest, f"{what}.{name}: off by {error:.1e}"
+
+
+def zeros(record: Record, group: str) -> set[str]:
+    """The gradients of a group that are zero in exact arithmetic, and recorded as rounding."""
+    named = record.meta.get("zero_grads", ())
+    return {name.removeprefix(f"{group}.") for name in named if name.startswith(f"{group}.")}
+
+
+def run(
+    memory: Memory,
+    record: Record,
+    dtype: torch.dtype,
+    start: str = "start",
+    fresh: bool = False,
+    cut: int | None = None,
+):
+    """Outputs, final state arrays and gradients (weights by symbol, x, state0.*) of sum(y * r).
+
+    cut: slots of a call of the memory; None: all
+    """
+    adapter = ADAPTERS[record.meta["model"]]
+    x = record.array("x", dtype).clone().requires_grad_()
+    first = {} if fresh else {k: v.clone().requires_grad_() for k, v in record.group("state0", dtype).items()}
+    state = adapter.to_state(first) if first else memory.initial_state(len(x))
+    memory.zero_grad()
+    pieces, outputs = [v.split(cut or x.shape[1], 1) for v in (x, record.arrays[start])], []
+    for x_piece, start_piece in zip(*pieces, strict=True):
+        y, state = memory(x_piece, state, start_piece)
+        outputs.append(y)
+    y, final = torch.cat(outputs, 1), state
+    (y * record.array("r", dtype)).sum().backward()
+    gradients = memory.symbols(lambda p: torch.zeros_like(p) if p.grad is None else p.grad) | {"x": x.grad}
+    gradients |= {f"state0.{k}" if k else "state0": v.grad for k, v in first.items()}
+    return y.detach(), {k: v.detach() for k, v in adapter.from_state(final).items()}, gradients

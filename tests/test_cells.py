@@ -6,15 +6,15 @@ from math import exp, factorial, log, sqrt, tanh
 
 import pytest
 import torch
-from golden_cells import lmu, lprnn
-from test_golden import assert_gradients, assert_near, prepared, run
+from golden import assert_gradients, assert_near, prepared, run
+from golden_models import lmu, lprnn
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from rlmem.errors import UserError
 from rlmem.memory.base import RecurrentCell
 from rlmem.memory.brc import BRC
-from rlmem.memory.dnc import DNC, TIE, DNCState, Interface, access, allocation, unit
+from rlmem.memory.dnc import DNC, TIE, allocation
 from rlmem.memory.elman import Elman
 from rlmem.memory.gru import GRU
 from rlmem.memory.indrnn import IndRNN
@@ -233,36 +233,9 @@ def test_lmu_starts_without_feedback_from_its_memory():
     assert memory.e_x.abs().max() <= (3 / 4) ** 0.5
 
 
-def test_dnc_allocates_the_least_used_cells_first():
-    """Cell 1 is free to 0.8; cell 0 to 0.5 of what cell 1 leaves, 0.2; cell 2 to 0.1 of 0.2 x 0.5."""
-    a = allocation(torch.tensor([[0.5, 0.2, 0.9]], dtype=F64))
-    torch.testing.assert_close(a, torch.tensor([[0.1, 0.8, 0.01]], dtype=F64))
-
-
 def test_dnc_takes_equally_used_cells_in_order_whatever_rounding_says():
     a = allocation(torch.tensor([[0.3, 0.3 - 1e-9, 0.3 + 1e-9]], dtype=F64))
     torch.testing.assert_close(a, torch.tensor([[0.7, 0.7 * 0.3, 0.7 * 0.09]], dtype=F64))
-
-
-def test_dnc_reads_by_content_and_walks_along_what_it_wrote():
-    """Three words are written to free cells; the second is found by its key, then the next and the one before."""
-    words = torch.eye(3, 4, dtype=F64)
-
-    def ask(key, write=None, mode=1):
-        modes = torch.eye(3, dtype=F64)[mode].view(3, 1, 1, 1)
-        zero, one = torch.zeros(1, 1, 4, dtype=F64), torch.ones(1, 1, dtype=F64)
-        written = (0 * one, zero, zero) if write is None else (one, zero, write.view(1, 1, 4))
-        return Interface(zero, 50 * key.view(1, 1, 4), zero[..., :1], one, *written, *modes)
-
-    h = torch.zeros(1, 0, dtype=F64)
-    state = DNC(1, 1, num_cells=5, cell_size=4, read_heads=1).double().initial_state(1)
-    state = DNCState(**state | {"z": torch.zeros(1, 4, dtype=F64), "s": h})
-    for word in words:
-        state, _ = access(ask(word, write=word), h, h, state, unit(state.M))
-    assert torch.equal(state.L[0].nonzero(), torch.tensor([[1, 0], [2, 1]]))
-    for mode, expected in ((1, 1), (2, 2), (0, 1), (0, 0)):  # content, forward, backward, backward
-        state, _ = access(ask(words[1], mode=mode), h, h, state, unit(state.M))
-        torch.testing.assert_close(state.z[0], words[expected], rtol=0, atol=1e-9)
 
 
 def test_dnc_is_the_papers_equations_cell_by_cell():

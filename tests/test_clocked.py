@@ -5,14 +5,9 @@ from math import cos, sin
 
 import pytest
 import torch
-import yaml
-from helpers import make_memory, once_per_class
-from torch.utils._pytree import tree_leaves
+from helpers import make_memory
 
 from rlmem.config.compose import load
-from rlmem.config.paths import conf_dir
-from rlmem.config.targets import build
-from rlmem.evidence import catalog
 from rlmem.memory.base import redraw
 from rlmem.memory.clocked import Clocked
 from rlmem.memory.ffm import FFM
@@ -42,29 +37,6 @@ def test_the_clock_can_be_switched_off(mix, off):
     x, start = torch.randn(2, 5, D, dtype=torch.float64), torch.zeros(2, 5, dtype=torch.bool)
     y, _ = memory(x, memory.initial_state(2), start)
     assert torch.equal(y, memory.layer.layers(x))
-
-
-@pytest.mark.parametrize("name", once_per_class())
-def test_any_memory_can_have_a_clock(name):
-    node = yaml.safe_load((conf_dir() / "memory" / f"{name}.yaml").read_text())
-    torch.manual_seed(0)
-    layer = {key: value for key, value in node.items() if key != "hidden_size"}
-    whole = {"_target_": "rlmem.memory.clocked.Clocked", "layer": layer, "hidden_size": H}
-    memory = build(whole, input_size=D).double()
-    assert memory.output_size == H
-    rng = torch.Generator().manual_seed(0)
-    x = torch.randn(3, 20, D, dtype=torch.float64, generator=rng)
-    start = torch.rand(3, 20, generator=rng) < 0.15
-    state = memory.initial_state(3)
-    y, final = memory(x, state, start)
-    for t in range(20):
-        y_t, state = memory.step(x[:, t], state, start[:, t])
-        torch.testing.assert_close(y_t, y[:, t], rtol=0, atol=1e-9)
-    for ours, truth in zip(tree_leaves(final), tree_leaves(state), strict=True):
-        torch.testing.assert_close(ours, truth, rtol=0, atol=1e-9)
-    weights = memory.symbols()
-    assert weights.keys() == {"w", *(f"layer.{symbol}" for symbol in memory.layer.symbols())}
-    memory.load_symbols({symbol: w.clone() for symbol, w in weights.items()})
 
 
 def test_the_layer_is_as_wide_as_it_says():

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from golden_matrix import linattn_mm
+from golden_models import linattn_mm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 import torch
-from golden_papers import ffm_e
+from golden_models import ffm_e
 from python_process import run_python
 from torch.nn import functional as F
 

@@ -27,24 +27,29 @@ def stream(dtype=torch.float64):
     return torch.randn(3, 20, D, dtype=dtype, generator=rng), torch.rand(3, 20, generator=rng) < 0.15
 
 
+@pytest.mark.parametrize("wrapper", ["stack.Stack", "clocked.Clocked"])
 @pytest.mark.parametrize("name", once_per_class())
-def test_any_memory_can_be_a_layer(name):
+def test_any_memory_can_be_a_layer_and_have_a_clock(name, wrapper):
     node = yaml.safe_load((conf_dir() / "memory" / f"{name}.yaml").read_text())
     torch.manual_seed(0)
     layer = {key: value for key, value in node.items() if key != "hidden_size"}
-    stack = build({"_target_": "rlmem.memory.stack.Stack", "layer": layer, "hidden_size": H}, input_size=D).double()
-    assert [one.output_size for one in stack.layers] == [H, H]
+    whole = {"_target_": f"rlmem.memory.{wrapper}", "layer": layer, "hidden_size": H}
+    memory = build(whole, input_size=D).double()
+    inside = {"L0": memory.layers[0], "L1": memory.layers[1]} if wrapper == "stack.Stack" else {"layer": memory.layer}
+    assert {one.output_size for one in inside.values()} == {memory.output_size} == {H}
     x, start = stream()
-    state = stack.initial_state(3)
-    y, final = stack(x, state, start)
+    state = memory.initial_state(3)
+    y, final = memory(x, state, start)
     for t in range(20):
-        y_t, state = stack.step(x[:, t], state, start[:, t])
+        y_t, state = memory.step(x[:, t], state, start[:, t])
         torch.testing.assert_close(y_t, y[:, t], rtol=0, atol=1e-9)
     for ours, truth in zip(tree_leaves(final), tree_leaves(state), strict=True):
         torch.testing.assert_close(ours, truth, rtol=0, atol=1e-9)
-    weights = stack.symbols()
-    assert {s.removeprefix("L1.") for s in weights if s.startswith("L1.")} == stack.layers[1].symbols().keys()
-    stack.load_symbols({symbol: w.clone() for symbol, w in weights.items()})
+    weights = memory.symbols()
+    for prefix, one in inside.items():
+        named = {symbol.removeprefix(f"{prefix}.") for symbol in weights if symbol.startswith(f"{prefix}.")}
+        assert named == one.symbols().keys()
+    memory.load_symbols({symbol: w.clone() for symbol, w in weights.items()})
 
 
 @pytest.mark.parametrize("norm", ["none", "pre", "post"])

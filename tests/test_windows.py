@@ -5,10 +5,8 @@ from math import cos, sin
 
 import pytest
 import torch
-from golden_recent import gtrxl
-from helpers import make_memory
+from golden_models import gtrxl
 from torch.nn import functional as F
-from torch.utils._pytree import tree_map
 
 from rlmem.errors import UserError
 from rlmem.memory.frame_stack import FrameStack
@@ -163,31 +161,6 @@ def test_the_kernel_of_attention_is_the_operations_of_torch(make, T, monkeypatch
         torch.testing.assert_close(ours, truth, rtol=1e-9, atol=1e-11, equal_nan=True)
 
 
-@pytest.mark.usefixtures("attention_by")
-def test_a_layer_of_gpt_sees_its_window_and_nothing_before():
-    torch.manual_seed(0)
-    gpt = GPT(D, 8, num_layers=3, window=4).double()
-    x, start = stream(20, start_rate=0)
-    x.requires_grad_()
-    y, _ = gpt(x, gpt.initial_state(2), start)
-    (gradient,) = torch.autograd.grad(y[:, 19].sin().sum(), x)
-    seen = (gradient != 0).any(-1)
-    assert not seen[:, : 19 - 9].any()
-    assert seen[:, 19 - 9 :].all()
-
-
-@pytest.mark.usefixtures("attention_by")
-def test_gpt_reads_16384_slots_without_a_square_mask():
-    gpt = make_memory("gpt", D, hidden_size=4, window=16)
-    rng = torch.Generator().manual_seed(0)
-    x = torch.randn(1, 16384, D, generator=rng, requires_grad=True)
-    start = torch.rand(1, 16384, generator=rng) < 1e-3
-    y, _ = gpt(x, gpt.initial_state(1), start)
-    y.square().mean().backward()
-    assert torch.isfinite(x.grad).all()
-    assert torch.allclose(in_pieces(gpt, x.detach(), start, [5000, 11384]), y, atol=1e-5)
-
-
 def test_gpt_starts_as_gpt_2_does():
     gpt = GPT(64, 64, num_layers=2, positions="learned", max_length=10)
     w = gpt.symbols()
@@ -223,19 +196,6 @@ def test_rotary_products_depend_on_the_distance_alone_even_late():
     assert product(1_000_005, 1_000_002) == pytest.approx(near.item(), abs=1e-5)
     assert product(5, 3) != pytest.approx(near.item(), abs=1e-2)
     assert product(0, 0) == pytest.approx((q * k).sum().item(), abs=1e-6)
-
-
-@pytest.mark.parametrize("name", ["gpt", "gpt_x4", "tcn", "tcn_popgym", "frame_stack", "positional_mlp"])
-def test_an_inf_in_the_state_ends_where_an_episode_starts_inside_a_row(name):
-    memory = make_memory(name, D, torch.float64)
-    x, start = stream(30, start_rate=0)
-    start[:, 12] = True
-    spoilt = tree_map(lambda s: torch.full_like(s, torch.inf), memory.initial_state(2))
-    y, final = memory(x, spoilt, start)
-    clean, clean_final = memory(x, memory.initial_state(2), start)
-    assert not torch.isfinite(y[:, 0]).all()
-    torch.testing.assert_close(y[:, 12:], clean[:, 12:])
-    torch.testing.assert_close(final, clean_final)
 
 
 @torch.no_grad()
