@@ -54,7 +54,7 @@ class Given(Tape):
 
 def two_views(replay, detach_every=None, only=lambda length: True):
     """Whole episodes and a cut one as one row, and as one row each; and the pieces."""
-    lengths = replay.lengths
+    lengths = torch.from_numpy(replay.table.live("length"))
     episode = torch.tensor([e for e, n in enumerate(lengths.tolist()) if only(n)] * 2)
     acted = lengths[episode]
     acted[-1] = (acted[-1] + 1) // 2

@@ -12,7 +12,6 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from rlmem.batching import Batching, Pieces, Rollout
 from rlmem.batching.base import Placement
-from rlmem.replay.reading import Reader
 from rlmem.replay.store import KeptState, Ring, Running
 from rlmem.types import Batch, Inputs, Obs, State, on_host, to_device, with_host
 
@@ -81,7 +80,6 @@ class Replay:
         self.slots, self.states = Ring(directory), Ring(directory)
         self.table = Ring()  # a row per episode: position of its first slot, transitions, kept states, weight
         self.running = Running(num_envs, capacity)
-        self.reader = Reader(self.table, self.slots, self.states, self.running)
         self.transitions = 0
         self.largest_weight = 1.0
 
@@ -89,25 +87,17 @@ class Replay:
     def episodes(self) -> int:
         return self.table.count
 
-    @property
-    def lengths(self) -> Tensor:
-        """[E] transitions of each complete episode, oldest first; on the CPU."""
-        return torch.from_numpy(self.table.live("length")) if self.episodes else torch.zeros(0, dtype=torch.long)
-
     def holds(self, batching: Batching) -> bool:
         """Whether there is anything that a batch could be drawn from."""
         return bool(self.episodes or (batching.running and len(self.running.drawable)))
 
     def rewards(self, batching: Batching) -> Tensor:
         """[S] the rewards of all transitions that can be drawn; on the CPU."""
-        found = []
-        if self.episodes:
-            found.append(self.slots.live("reward")[self.slots.live("mask")])
-        if batching.running:
-            for env, n in zip(self.running.drawable, self.running.drawable_transitions, strict=True):
-                reward, mask = (self.running.slots[name][env, :n] for name in ("reward", "mask"))
-                found.append(reward[mask])
-        return torch.from_numpy(np.concatenate(found))
+        complete = [(self.slots.live("reward"), self.slots.live("mask"))] if self.episodes else []
+        ends = zip(self.running.drawable, self.running.drawable_transitions, strict=True) if batching.running else ()
+        slots = self.running.slots
+        running = [(slots["reward"][env, :n], slots["mask"][env, :n]) for env, n in ends]
+        return torch.from_numpy(np.concatenate([reward[mask] for reward, mask in complete + running]))
 
     def add(self, rollout: Rollout) -> int:
         """Store the slots of a rollout, but for its bootstrap slot; returns how many episodes they completed.
@@ -192,11 +182,11 @@ class Replay:
         behaviour = {}
         if weight is not None:
             importance = (weight.min() / weight) ** self.importance_exponent
-            behaviour["weight"] = self._tensor(layout.place(importance.astype(np.float32)[layout.piece]))
+            behaviour["weight"] = with_host(layout.place(importance.astype(np.float32)[layout.piece]), self.device)
         before = None
         if prefix.any():
-            ahead = self._gather(Placement(row, prefix, right=True), number, first - prefix)
-            before = Inputs(**self._tensors({name: ahead[name] for name in ahead if _field(name) in Inputs._fields}))
+            ahead = self._tensors(self._gather(Placement(row, prefix, right=True), number, first - prefix))
+            before = Inputs(*(ahead[name] for name in Inputs._fields))
         heads = np.flatnonzero(np.diff(row, prepend=-1))
         batch = Batch(
             **self._tensors(fields),
@@ -211,43 +201,70 @@ class Replay:
             "batch/transitions": int(np.count_nonzero(fields["mask"])),
             "batch/pad_fraction": layout.pad_fraction,
         }
-        running = self.reader.is_running(number)
-        number[running] = -2 - self.reader.env(number[running])
-        return Sample(batch, self._tensor(layout.place(number[layout.piece], -1)), metrics)
+        running = number >= self.table.tail
+        number[running] = -2 - self._env(number[running])
+        return Sample(batch, with_host(layout.place(number[layout.piece], -1), self.device), metrics)
 
     def _gather(self, layout: Placement, number: np.ndarray, first: np.ndarray) -> dict[str, np.ndarray]:
         """The fields of `Batch` in rows, of pieces that begin at slot `first` [P] of the episodes `number` [P].
 
-        Leaves of observations are apart, as they are stored.
+        Leaves of observations are apart, as they are stored. A complete episode has the number of its row in `table`;
+        running ones follow, in the order of `Running.drawable`.
         """
         slot = first[layout.piece] + layout.offset
         number, start = number[layout.piece], slot == 0
-        fields = {name: layout.place(self.reader.take(name, number, slot)) for name in self.running.slots}
+        fields = {name: layout.place(self._take(name, number, slot)) for name in self.running.slots}
         for name in ("action", "reward"):
-            previous = self.reader.take(name, number, slot - 1)
+            previous = self._take(name, number, slot - 1)
             previous[start] = 0
             fields[f"prev_{name}"] = layout.place(previous)
         return fields | {"start": layout.place(start)}
 
+    def _take(self, name: str, number: np.ndarray, slot: np.ndarray) -> np.ndarray:
+        """A field [S, ...] of the slots `slot` [S] of episodes `number` [S]; arbitrary before an episode's first."""
+        running = number >= self.table.tail
+        if not running.any():
+            return self.slots.take(name, self.table.take("begin", number) + slot)
+        live, ended = self.running.slots[name], ~running
+        values = np.empty((len(slot), *live.shape[2:]), live.dtype)
+        values[running] = live[self._env(number[running]), slot[running]]
+        if ended.any():
+            values[ended] = self.slots.take(name, self.table.take("begin", number[ended]) + slot[ended])
+        return values
+
+    def _env(self, number: np.ndarray) -> np.ndarray:
+        """The environments of running episodes."""
+        return self.running.drawable[number - self.table.tail]
+
     def _states_at(self, number: np.ndarray, slot: np.ndarray) -> State | None:
-        """The states that acting had before slots `slot` [R] of the episodes `number` [R]."""
+        """The states that acting had before slots `slot` [R] of the episodes `number` [R].
+
+        Raises ValueError where acting kept no state.
+        """
         if self.initial_state is None:
             return None
         leaves, structure = tree_flatten(self.initial_state)
         rows = [leaf.to(self.device).repeat(len(slot), *[1] * (leaf.dim() - 1)) for leaf in leaves]
-        inside = np.flatnonzero(slot > 0)
-        if len(inside):
-            where = to_device(inside, self.device)
-            for leaf, kept in zip(rows, self.reader.states_before(number[inside], slot[inside]), strict=True):
-                leaf[where] = self._tensor(kept)
+        running = number >= self.table.tail
+        ended = np.flatnonzero((slot > 0) & ~running)
+        if len(ended):
+            index = self.slots.take("state", self.table.take("begin", number[ended]) + slot[ended])
+            if (index < 0).any():
+                raise ValueError(f"acting kept no state before slot {slot[ended][index < 0][0]} of an episode")
+            where = to_device(ended, self.device)
+            for i, leaf in enumerate(rows):
+                leaf[where] = with_host(self.states.take(str(i), index), self.device)
+        for row in np.flatnonzero((slot > 0) & running).tolist():  # few rows are of running episodes
+            states = self.running.states[self._env(number[row]).item()]
+            if slot[row] not in states:
+                raise ValueError(f"acting kept no state before slot {slot[row]} of an episode")
+            for leaf, state in zip(rows, states[slot[row]], strict=True):
+                leaf[row] = with_host(state, self.device)
         return tree_unflatten(rows, structure)
-
-    def _tensor(self, array: np.ndarray) -> Tensor:
-        return with_host(array, self.device)
 
     def _tensors(self, fields: dict[str, np.ndarray]) -> dict[str, Any]:
         """Fields as tensors, in which the leaves of an observation are together again."""
-        tensors = {name: self._tensor(values) for name, values in fields.items()}
+        tensors = {name: with_host(values, self.device) for name, values in fields.items()}
         if "obs" in tensors:
             return tensors
         obs: Obs = {name.removeprefix("obs/"): leaf for name, leaf in tensors.items() if name.startswith("obs/")}
@@ -286,8 +303,3 @@ def _by_field(slots: dict[str, Any]) -> dict[str, np.ndarray]:
     obs = slots.pop("obs")
     leaves = {f"obs/{name}": leaf for name, leaf in obs.items()} if isinstance(obs, dict) else {"obs": obs}
     return {name: on_host(leaf) for name, leaf in (leaves | slots).items()}
-
-
-def _field(name: str) -> str:
-    """The field of a batch that is stored, or a part of which is stored, under a name."""
-    return name.partition("/")[0]
