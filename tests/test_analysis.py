@@ -606,11 +606,13 @@ def test_a_rollout_cuts_an_episode_into_rows_and_a_batch_shows_its_beginning():
 def test_the_end_of_a_rollout_cuts_the_gradient(runs):
     run = load_run(runs["cue"])
     run.parts.algo.rollout_slots = 3
+    run.parts.outline = run.parts.algo.outline(run.parts.plan)
     found = gradients.measure(run, episodes=2)
     assert (found.metrics["last_lag_trained"], found.about["rollout_slots"]) == (2, 3)
     assert found.metrics["share_cut"] > 0
     assert found.pictures["picture"].axes[0].get_title() == "reach of the gradient (rollout_slots=3)"
     run.parts.algo.complete_episodes = True
+    run.parts.outline = run.parts.algo.outline(run.parts.plan)
     whole = gradients.measure(run, episodes=2)
     assert whole.metrics["last_lag_trained"] == whole.metrics["last_lag"] == found.metrics["last_lag"]
     assert run.parts.outline.reach is None

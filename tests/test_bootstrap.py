@@ -215,7 +215,7 @@ def advantages(case, batching):
         case.streams.start[:, 0] = True
     rows = batching.rows(case.streams)
     batch = rows.batch(case.rollout)
-    case.algo._evaluate_rollout(case.streams, rows, batch)
+    case.algo.evaluate_rollout(case.streams, rows, batch)
     return float((batch.behaviour["advantage"] - rows.gather(expected))[batch.mask].abs().max())
 
 

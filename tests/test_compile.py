@@ -41,7 +41,7 @@ RUNS |= {
     "ppo-ffm-coefficients": (*FFM, "algo=ppo", *COEFFICIENTS),
     "pqn-ffm": (*FFM, "algo=pqn"),
 }
-GRAPHS = {"ppo-ffm": {"ActorCritic._step", "PPO._gradients"}, "pqn-ffm": {"Trunks.step", "PQN._gradients"}}
+GRAPHS = {"ppo-ffm": {"ActorCritic._step", "PPO.loss_gradients"}, "pqn-ffm": {"Trunks.step", "PQN.loss_gradients"}}
 """What is recorded; of a cell on a tape, where episodes lie in another way each time, and off-policy, acting alone."""
 GRAPHS |= {"ppo-ffm-coefficients": GRAPHS["ppo-ffm"], "ppo-gru": {"ActorCritic._step"}}
 ON_POLICY = ("algo.num_minibatches=1", "algo.epochs=2", "algo.rollout_slots=64")

@@ -197,7 +197,7 @@ def test_neither_acting_nor_learning_waits_for_the_device(in_tmp, lines, learnin
     acting = Waits()
     if "p.hdf5" in lines:
         write(Path("p.hdf5"), recording())
-    steps = {(PPO, "_minibatch"): learning, (PQN, "_minibatch"): learning, (Impala, "loss"): learning}
+    steps = {(PPO, "minibatch"): learning, (PQN, "minibatch"): learning, (Impala, "loss"): learning}
     steps |= {(OffPolicy, "update"): learning, (Supervised, "update"): learning}
     steps[Replay, "_states_at"] = learning
     steps |= {(ActorCritic, "act"): acting, (OffPolicyAgent, "act"): acting, (DecisionAgent, "act_with"): acting}

@@ -76,13 +76,13 @@ def policy_actions(recording: Recording, space: Space) -> Tensor:
 class Places(NamedTuple):
     """The places of windows in the tables, [rows, length] each.
 
-    index: the table's row of every slot, that of the last one in the padding
+    row: the table's row of every slot, that of the last one in the padding
     before: the row of the slot before, of the first slot itself
     start: true in the first slot
     valid: true where there is no padding
     """
 
-    index: Tensor
+    row: Tensor
     before: Tensor
     start: Tensor
     valid: Tensor
