@@ -6,9 +6,9 @@ import pytest
 import torch
 from golden_models import ffm_e
 from python_process import run_python
+from rlmem.analysis.shm import calibrations
 from torch.nn import functional as F
 
-from rlmem.analysis.shm import calibrations
 from rlmem.memory import FFM
 from rlmem.memory.ffm import periods
 from rlmem.memory.shm import SHM
