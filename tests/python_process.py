@@ -40,8 +40,11 @@ class Python:
             else:
                 theirs = os.dup(number if stream is None else stream if isinstance(stream, int) else stream.fileno())
             files.append(Connection(theirs))
+        folder = os.path.abspath(streams.pop("cwd", None) or ".")
         assert args[0] == sys.executable and not streams, streams
-        self.process = processes.start(become, list(args[1:]), files, variables=os.environ if env is None else env)
+        self.process = processes.start(
+            become, [*map(os.fspath, args[1:])], files, folder, variables=os.environ if env is None else env
+        )
         self.pid, self.kill, self.terminate = self.process.pid, self.process.kill, self.process.terminate
         self.stdin, self.stdout, self.stderr = pipes.values()
         for file in files:
@@ -88,13 +91,15 @@ def run_python(args: Sequence[str], *, timeout: float | None = None, check: bool
     return done
 
 
-def become(args: list[str], files: list[Connection]) -> None:
+def become(args: list[str], files: list[Connection], folder: str) -> None:
     """Run `python ARGS` with these standard streams. Its own processes come from the same server."""
     for number, file in enumerate(files):
         os.dup2(file.fileno(), number)
         file.close()
     sys.stdin = open(0, closefd=False)  # multiprocessing has put /dev/null there
     forkserver._forkserver.ensure_running = lambda: None  # type: ignore[attr-defined]
+    os.chdir(folder)
+    sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     kind, *rest = args
     if kind == "-c":
         sys.argv = ["-c", *rest[1:]]
