@@ -8,6 +8,7 @@ import torch
 from helpers import make_memory
 
 from rlmem.config.compose import load
+from rlmem.evidence import catalog
 from rlmem.memory.base import redraw
 from rlmem.memory.clocked import Clocked
 from rlmem.memory.ffm import FFM

@@ -196,13 +196,13 @@ def compose_base(overrides: Sequence[str]) -> tuple[Base, list[Override], list[s
                 # Other groups always keep their keys: environments share most of them.
                 if key == "memory._target_" and is_class("memory", value) and not keeps_keys:
                     lines.append(f"memory={value}")
-                    own["memory", value] = line
+                    own["memory", str(value)] = line
             elif problem := choice_problem(override, options):
                 problems.append(problem)
             else:
                 lines.append(line)
                 if is_class(key, value) and value not in options[key]:
-                    own[key, value] = line
+                    own[key, str(value)] = line
         try:
             classes = tuple(_offer(line, *which) for which, line in own.items())
             base = _compose(tuple(lines), (classes, _files(hydra)))
