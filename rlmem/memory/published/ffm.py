@@ -70,7 +70,8 @@ def closed_unroll(ffm: Any, x: Tensor, state: Tensor, start: Tensor) -> tuple[Te
     outputs = []
     for x_part, start_part in zip(x.split(MAX_LENGTH, 1), start.split(MAX_LENGTH, 1), strict=True):
         p = ffm.project(x_part)
-        S = closed_form(*ffm.log_gamma(), ffm.gates(p)[1], state, start_part)
+        decay, turn = ffm.log_gamma()
+        S = closed_form(decay, turn, ffm.gates(p)[1], state, start_part)
         outputs.append(ffm.read(S, p))
         state = S[:, -1]
     return torch.cat(outputs, 1), state.clone()

@@ -8,7 +8,13 @@ from torch.nn import functional as F
 
 
 def attend(
-    q: tuple[Tensor, Tensor], k: Tensor, v: Tensor, r: Tensor, age: Tensor, segment: bool, empty: list[Tensor] | None
+    q: tuple[Tensor, Tensor],
+    k: Tensor,
+    v: Tensor,
+    r: Tensor,
+    age: Tensor,
+    segment: bool,
+    empty: tuple[Tensor, Tensor] | None,
 ) -> Tensor:
     """What each slot reads [B, T, H], in memory O(T (S + T)) a head.
 
