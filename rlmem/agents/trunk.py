@@ -17,7 +17,6 @@ from rlmem.nets.few_inputs import FewInputs
 from rlmem.nets.graphs import recorded
 from rlmem.nets.running import name_leaf
 from rlmem.scan.native import derived, derives_once, rows_alike
-from rlmem.scan.perceptron import is_hooked
 from rlmem.types import Batch, Inputs, State
 
 LEAST_SLOTS = 2
@@ -233,3 +232,9 @@ class Trunks(nn.Module):
 
     def _state0(self, batch: Batch) -> Sequence[State | None]:
         return [None] * len(self.trunks) if batch.state0 is None else batch.state0
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """Whether hooks of its own wait for what goes into a module or comes out of it."""
+    hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    return bool(hooks)
