@@ -265,19 +265,6 @@ def test_samples_follow_the_probabilities():
     torch.testing.assert_close(frequency, torch.tensor([0.1, 0.2, 0.7]), atol=0.015, rtol=0)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("B", "T"), [(1, 1), (3, 40), (19, 7), (1, 64), (2, 131), (1, 1000)])
-@pytest.mark.parametrize("end_rate", [0.0, 0.02, 0.2])
-def test_advantages_in_one_pass_equal_differences_and_scan(dtype, B, T, end_rate):
-    """The native kernel, which no gradient passes, against the path that one does."""
-    rng = torch.Generator().manual_seed(T)
-    reward, value = torch.randn(2, B, T, dtype=dtype, generator=rng)
-    terminated, mask = torch.rand(2, B, T, generator=rng) < torch.tensor([end_rate, 1 - end_rate])[:, None, None]
-    mask[:, -1] = False
-    plain = gae(reward, value.clone().requires_grad_(), terminated, mask, 0.9, 0.8).detach()
-    torch.testing.assert_close(gae(reward, value, terminated, mask, 0.9, 0.8), plain)
-
-
 def gradients(loss, *tensors):
     """Of the sum of `loss` in each tensor; None where none flows."""
     return torch.autograd.grad(loss.sum(), tensors, allow_unused=True)

@@ -15,8 +15,6 @@ from rlmem.nets.graphs import Graphs, recorded
 from rlmem.nets.heads import PolicyHead
 from rlmem.nets.layers import VALUE_GAIN, HeadLayers
 from rlmem.nets.running import RunningNorm
-from rlmem.scan import Perceptron
-from rlmem.scan.perceptron import through_each
 from rlmem.types import Batch, Inputs, State, action_mask, to_device
 
 
@@ -164,9 +162,9 @@ class ActorCritic(Agent):
         self.more_critics = nn.ModuleList(self._value_head(layers) for _ in range(values - 1))
         self.memory_gradient = memory_gradient
 
-    def _value_head(self, layers: HeadLayers) -> Perceptron:
+    def _value_head(self, layers: HeadLayers) -> nn.Sequential:
         trunk, width = layers.hidden(self.trunks.critic.output_size)
-        return Perceptron(trunk, layers.output(width, 1, VALUE_GAIN))
+        return nn.Sequential(trunk, layers.output(width, 1, VALUE_GAIN))
 
     @torch.no_grad()
     def act(
@@ -208,7 +206,4 @@ class ActorCritic(Agent):
         if not self.trunks.separate:
             actor = actor.detach() if self.memory_gradient == "critic" else actor
             critic = critic.detach() if self.memory_gradient == "actor" else critic
-        if actor is critic:
-            output, value = through_each((self.policy.layers, (self.critic,)), actor)
-            return self.policy.parameters_from(output, mask), value.squeeze(-1)
         return self.policy.parameters_of(actor, mask), self.critic(critic).squeeze(-1)

@@ -240,3 +240,9 @@ class Trunks(nn.Module):
 
     def _state0(self, batch: Batch) -> Sequence[State | None]:
         return [None] * len(self.trunks) if batch.state0 is None else batch.state0
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """Whether hooks of its own wait for what goes into a module or comes out of it."""
+    hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    return bool(hooks)

@@ -17,7 +17,7 @@ from math import log
 import torch
 from torch import Tensor
 
-from rlmem.scan import chosen_engine, linear_scan, native
+from rlmem.scan import linear_scan
 
 
 def discounted_return(
@@ -60,13 +60,8 @@ def gae(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, gamma: 
         delta_t = r_t + gamma (1 - terminated_t) v_{t+1} - v_t
         A_t = delta_t + gamma lambda (1 - terminated_t) A_{t+1},   A = 0 on slots without an action
 
-    Where no gradient is asked for, the native engine takes differences and scan in one pass. Returns A [B, T].
+    Returns A [B, T].
     """
-    gradient = torch.is_grad_enabled() and (reward.requires_grad or value.requires_grad)
-    alike = reward.shape == value.shape == terminated.shape == mask.shape and reward.dtype == value.dtype
-    types = reward.dtype in (torch.float32, torch.float64) and terminated.dtype == mask.dtype == torch.bool
-    if alike and types and not gradient and chosen_engine("auto", reward.device) == "native":
-        return native.advantages(reward, value, terminated, mask, gamma, gamma * gae_lambda)
     delta = _td_error(reward, value, terminated, mask, gamma)
     return _backwards(gamma * gae_lambda, delta, terminated | ~mask)
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from rlmem.memory.base import Memory
-from rlmem.scan import Linear, Perceptron
+from rlmem.scan import Linear
 from rlmem.types import NonNegativeInt, PositiveInt, State
 
 
@@ -24,7 +24,7 @@ class MLP(Memory):
         super().__init__(input_size, hidden_size if layers else input_size)
         sizes = [input_size, *[hidden_size] * layers]
         pairs = ((Linear(a, b), nn.LeakyReLU()) for a, b in pairwise(sizes))
-        self.layers = Perceptron(*(layer for pair in pairs for layer in pair))
+        self.layers = nn.Sequential(*(layer for pair in pairs for layer in pair))
 
     def initial_state(self, batch_size: int) -> State:
         return ()

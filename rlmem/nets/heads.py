@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.nets.layers import POLICY_GAIN, HeadLayers
-from rlmem.scan.perceptron import through
 
 LOG_STD_INIT = -0.5
 LOG_STD_RANGE = (-2.5, 2.0)
@@ -38,13 +37,8 @@ class Head(nn.Module):
         self.trunk, width = layers.hidden(input_size)
         self.out = layers.output(width, output_size, self.gain)
 
-    @property
-    def layers(self) -> tuple[nn.Module, nn.Module]:
-        """What features go through one after the other."""
-        return self.trunk, self.out
-
     def output(self, features: Tensor) -> Tensor:
-        return through(self.layers, features)
+        return self.out(self.trunk(features))
 
     def forward(self, features: Tensor) -> Any:
         return self.output(features)
@@ -76,11 +70,7 @@ class PolicyHead(Head):
 
         mask: of discrete actions, those that are allowed [..., P]; None: all
         """
-        return self.parameters_from(self.output(features), mask)
-
-    def parameters_from(self, output: Tensor, mask: Tensor | None = None) -> Tensor:
-        """`parameters_of` the features that `output` gives [..., output_size] of."""
-        out = masked(output, mask)
+        out = masked(self.output(features), mask)
         return out if self.log_std is None else torch.cat([out, self.log_std.expand_as(out)], -1)
 
     def distribution(self, parameters: Tensor) -> Distribution:

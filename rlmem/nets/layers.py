@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import nn
 
-from rlmem.scan import Linear, Perceptron
+from rlmem.scan import Linear
 from rlmem.types import PositiveInt
 
 Activation = Literal["leaky_relu", "relu", "tanh"]
@@ -49,7 +49,7 @@ class HeadLayers:
     init: HeadInit = "small_output"
     layer_norm: bool = False
 
-    def hidden(self, input_size: int) -> tuple[Perceptron, int]:
+    def hidden(self, input_size: int) -> tuple[nn.Sequential, int]:
         """The hidden layers on [..., input_size] features, and the width of the last."""
         layers: list[nn.Module] = []
         for size in self.sizes:
@@ -62,7 +62,7 @@ class HeadLayers:
             norm = [nn.LayerNorm(size)] if self.layer_norm else []
             layers += [layer, *norm, ACTIVATIONS[self.activation]()]
             input_size = size
-        return Perceptron(*layers), input_size
+        return nn.Sequential(*layers), input_size
 
     def output(self, input_size: int, output_size: int, gain: float) -> nn.Linear:
         """The last layer.

@@ -15,5 +15,4 @@ from rlmem.scan.native import chosen_engine as chosen_engine
 from rlmem.scan.outer import delta_scan as delta_scan
 from rlmem.scan.outer import normalised_scan as normalised_scan
 from rlmem.scan.outer import outer_scan as outer_scan
-from rlmem.scan.perceptron import Perceptron as Perceptron
 from rlmem.scan.selective import selective_scan as selective_scan

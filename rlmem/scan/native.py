@@ -237,15 +237,6 @@ def derived(what: str, W: Tensor, make: Callable[[Tensor], Made]) -> Made:
     return found
 
 
-def advantages(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, gamma: float, decay: float) -> Tensor:
-    """`rlmem.losses.on_policy.gae` in one pass, without gradients; decay is gamma * lambda."""
-    tensors = [addressable(x) for x in (reward, value, terminated, mask)]
-    A = torch.empty_like(tensors[0])
-    B, T = mask.shape
-    run_rows("advantages", (*tensors, float(gamma), float(decay), A), (T,), B, T)
-    return A
-
-
 def run_rows(name: str, arguments: tuple[Any, ...], sizes: tuple[int, ...], B: int, work: int) -> None:
     """Run a kernel whose rows are independent, shared by threads; see `call_in_parallel`.
 

@@ -16,7 +16,7 @@ from rlmem.agents.actor_critic import Network
 from rlmem.agents.trunk import Trunks
 from rlmem.errors import UserError
 from rlmem.nets.layers import HeadLayers
-from rlmem.scan import Linear, Perceptron
+from rlmem.scan import Linear
 from rlmem.types import Inputs, State
 
 
@@ -135,7 +135,7 @@ class Predictor(Network):
         width = self.trunks.actor.output_size
         if head_sizes is not None:
             hidden, width = HeadLayers(head_sizes).hidden(width)
-            self.head: nn.Module = Perceptron(hidden, Linear(width, outputs))
+            self.head: nn.Module = nn.Sequential(hidden, Linear(width, outputs))
         elif width == outputs:
             self.head = nn.Identity()
         else:
