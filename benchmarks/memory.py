@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-
 from rlmem.bench.figure3 import PEER, Memories, Rows, TorchGRU, mib
+
 from rlmem.bench.skeleton import Numbers, Table, progress, quotient
 from rlmem.bench.timing import Run, Times, peak_bytes
 from rlmem.config.catalog import catalog

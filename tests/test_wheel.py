@@ -111,7 +111,7 @@ from rlmem.commands.cli import main
 from rlmem.evidence import cost
 
 print(rlmem.__file__)
-print(sum(len(timed) for kind, timed in cost._rates().items() if len(kind) == 1))
+print(len(cost._shipped()))
 sys.exit(main(["list", "experiment"]) or main(["train", *sys.argv[1:]]))
 """
 

@@ -1,6 +1,7 @@
 """`rlmem analyze`: look into the agent of a run."""
 
 from argparse import SUPPRESS
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,13 @@ class AnalysisParser(Parser):
     """A parser that takes the flags of an analysis from its declaration."""
 
     def parse_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse; an analysis of the user's own adds its flags first, which replace those of the same name."""
+        """Parse; flags of an analysis of the user's own replace those of the same name."""
         named = next((word for word in args or () if not word.startswith("-")), "")
-        if "." in named:
-            self.conflict_handler = "resolve"
-            self.add_options({named: find(named)})
-        return super().parse_intermixed_args(args, namespace)
+        parser = deepcopy(self) if "." in named else self
+        if parser is not self:
+            parser.conflict_handler = "resolve"
+            parser.add_options({named: find(named)})
+        return super(AnalysisParser, parser).parse_intermixed_args(args, namespace)
 
     def add_options(self, declared: dict[str, Analysis]) -> None:
         """Add a flag for each option of some analyses."""

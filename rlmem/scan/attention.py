@@ -26,16 +26,16 @@ def attend(q: Tensor, k: Tensor, v: Tensor, age: Tensor, heads: int, bias: Tenso
     heads: the heads, which share H evenly
     bias: [B, heads, T, S + 1] for n = S, ..., 0; None: zeros
     """
+    given = [k, v, age] + ([] if bias is None else [bias])
+    if not native.takes(q, *given):
+        return in_chunks(q, k, v, age, heads, bias)
     (B, T, H), S = q.shape, k.shape[1] - q.shape[1]
     wanted = [(B, S + T, H)] * 2 + [(B, T)] + ([] if bias is None else [(B, heads, T, S + 1)])
-    given = [k, v, age] + ([] if bias is None else [bias])
-    if S < 0 or H % heads or [x.shape for x in given] != wanted:
+    if S < 0 or H % heads or [x.shape for x in given] != wanted:  # the kernel reads by address
         found = [list(x.shape) for x in (q, *given)]
         raise ValueError(
             f"expected {heads} heads in q, k, v, age and bias of shapes {[(B, T, H), *wanted]}, got {found}"
         )
-    if not native.takes(q, *given):
-        return in_chunks(q, k, v, age, heads, bias)
     y: Tensor = _Attention.apply(q, k, v, age, bias, heads)
     return y
 
@@ -43,7 +43,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, age: Tensor, heads: int, bias: Tenso
 def in_chunks(q: Tensor, k: Tensor, v: Tensor, age: Tensor, heads: int, bias: Tensor | None) -> Tensor:
     """`attend` by torch, with queries in chunks about as long as the window, each against its own keys and the window
     before: O(T S) memory."""
-    (_, T, _), S = q.shape, k.shape[1] - q.shape[1]
+    (B, T, H), S = q.shape, k.shape[1] - q.shape[1]
     C = max(S + 1, SMALLEST_CHUNK)
     C = T if T <= 2 * C else C
     padding = -T % C
@@ -71,7 +71,7 @@ def in_chunks(q: Tensor, k: Tensor, v: Tensor, age: Tensor, heads: int, bias: Te
     )
     if lost is not None:
         y = torch.where((visible & chunks(lost, C + S).transpose(1, 2)[:, None]).any(-1, keepdim=True), nan, y)
-    return y.transpose(1, 2).reshape(len(q), -1, q.shape[2])[:, :T]
+    return y.transpose(1, 2).reshape(B, -1, H)[:, :T]
 
 
 class _Attention(torch.autograd.Function):

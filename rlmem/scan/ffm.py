@@ -21,6 +21,11 @@ def fused_engine(x: Tensor, engine: Engine) -> Engine | None:
     return chosen if chosen in _SCANS else None
 
 
+def _kernels(engine: Engine, p: Tensor) -> Engine:
+    """The engine that is named, which the caller has tried, or for `auto` the one of p's device."""
+    return engine if engine in _SCANS else chosen_engine(engine, p.device)
+
+
 def ffm_unroll(
     p: Tensor,
     gamma: Tensor,
@@ -46,8 +51,7 @@ def ffm_unroll(
     B, T = start.shape
     check_flags(start, B, T)
     _check_state(p, B, state, gamma)
-    chosen = chosen_engine(engine, p.device)
-    return _Unroll.apply(p, gamma, W_mix, b_mix, state, start, chosen, which)
+    return _Unroll.apply(p, gamma, W_mix, b_mix, state, start, _kernels(engine, p), which)
 
 
 def ffm_step(
@@ -68,7 +72,7 @@ def ffm_step(
     check_flags(start[:, None], B, 1)
     _check_state(p, B, state, gamma)
     S, y = state.new_empty(state.shape), p.new_empty(B, H)
-    rows = _Rows(addressable(p), which, B, chosen_engine(engine, p.device), m, H)
+    rows = _Rows(addressable(p), which, B, _kernels(engine, p), m, H)
     rows.run("ffm_step", *(addressable(v) for v in (gamma, state, start)), S, width=m * c, c=c)
     z = linear(torch.view_as_real(S).flatten(1), W_mix, b_mix)
     rows.run("ffm_out_forward", z, y, width=H)
