@@ -114,7 +114,7 @@ LAYERS = {
         "torch numpy gymnasium lazy:matplotlib lazy:scipy lazy:sklearn",
     ),
     "bench": Layer(
-        "speed beside named peers and physical limits",
+        "speed compared with named peers and physical limits",
         "errors system scan stats config record loops run",
         "torch rich lazy:popgym lazy:sb3_contrib lazy:stable_baselines3 lazy:matplotlib",
     ),

@@ -177,7 +177,7 @@ def scans(setting: Setting, numbers: Numbers) -> Verdicts:
 
 
 def memories(setting: Setting, numbers: Numbers) -> Verdicts:
-    """Forward and backward of memories, beside cuDNN's GRU."""
+    """Forward and backward of memories, compared with cuDNN's GRU."""
     small: dict[str, Any] = {"models": ("ffm",), "lengths": (8,), "slots": 32, "hidden_size": 16, "rounds": 2}
     models = ("ffm", "gru", "lstm", "lru", "gpt", "shm", "s6", "mlstm")
     large: dict[str, Any] = {"models": models, "lengths": (128, 1024), "slots": 65536, "rounds": 5}

@@ -1,4 +1,4 @@
-"""What vectors of environments by any author return: action masks, and trees of arrays."""
+"""Action masks and trees of arrays, as vectors of environments by any author return them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -107,7 +107,7 @@ def put_infos(infos: Mapping[str, Any], rows: np.ndarray, other: Mapping[str, An
 
 
 def arrays(obs: Any, space: Any) -> Any:
-    """Observations of N environments as a tree of arrays [N, ...]; what is no array, such as texts, as objects [N]."""
+    """Observations of N environments as a tree of arrays [N, ...]; other leaves, such as texts, as objects [N]."""
     if isinstance(space, spaces.Dict) and isinstance(obs, Mapping):
         return {name: arrays(part, space.spaces.get(name)) for name, part in obs.items()}
     if not isinstance(obs, tuple):
@@ -123,6 +123,6 @@ def numeric_leaves(obs: Any) -> list[np.ndarray]:
 
 
 def alike(obs: Any, before: Any, rows: np.ndarray) -> bool:
-    """Whether `rows` of the numbers in two trees of arrays [N, ...] are equal; an unread NaN equals itself."""
+    """True if `rows` of two trees of arrays [N, ...] have equal numbers; an unread NaN equals itself."""
     pairs = zip(numeric_leaves(obs), numeric_leaves(before), strict=True)
     return all(np.array_equal(a[rows], b[rows], equal_nan=a.dtype.kind == "f") for a, b in pairs)

@@ -20,7 +20,7 @@ from rlmem.types import Batch, Inputs, State, action_mask, to_device
 
 @dataclass(frozen=True)
 class Exploration:
-    """How far an agent departs from its policy while it samples actions. A greedy agent ignores it.
+    """The distance of an agent from its policy while it samples actions. A greedy agent ignores it.
 
     The algorithm chooses it and passes it to acting.
 
@@ -60,14 +60,14 @@ class Network(nn.Module):
 
     trunks: Trunks
     reads_slots: ClassVar[bool] = True
-    """Whether its trunks read slots as environments give them, one by one, which analyses and exports rely on."""
+    """True if its trunks read slots one by one, as environments give them. Analyses and exports rely on this."""
     computes_in = "float32"
     """The `precision` of the run that it belongs to."""
     graphs: Graphs | None = None
 
     @property
     def reads_reward(self) -> bool:
-        """Whether it reads the reward of the slot before."""
+        """True if it reads the reward of the slot before."""
         return any(part.reads_reward for part in self.modules() if isinstance(part, InputEncoder))
 
     def initial_state(self, batch_size: int) -> State:

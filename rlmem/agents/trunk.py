@@ -151,7 +151,7 @@ class Table:
 
 
 def _is_hooked(module: nn.Module) -> bool:
-    """Whether hooks of its own wait for what goes into a module or comes out of it."""
+    """True if a module has hooks of its own for its inputs, outputs or gradients."""
     hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
     return any(hooks)
 
@@ -243,6 +243,6 @@ class Trunks(nn.Module):
 
 
 def is_hooked(module: nn.Module) -> bool:
-    """Whether hooks of its own wait for what goes into a module or comes out of it."""
+    """True if a module has hooks of its own for its inputs, outputs or gradients."""
     hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
     return bool(hooks)

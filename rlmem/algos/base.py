@@ -160,7 +160,7 @@ class Learner(ABC):
         """Load what `learnt` of another run of the same algorithm returned."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What is needed to continue training exactly, beside the agent's weights."""
+        """All that exact resume needs, without the agent's weights."""
         finite = {"skipped": self.finite.skipped, "in_a_row": self.finite.in_a_row}
         return {"optimiser": self.optim.state_dict(), "finite": finite}
 
@@ -186,9 +186,9 @@ class Algorithm(Learner):
     action_spaces: ClassVar[tuple[type[Space], ...]] = ()
     """The action spaces that the algorithm is defined for."""
     masks: ClassVar[bool] = False
-    """Whether its losses know action masks."""
+    """True if its losses use action masks."""
     bounded_actions: ClassVar[bool] = False
-    """Whether continuous actions must lie between bounds."""
+    """True if continuous actions must lie between bounds."""
     resumes_environments = True
     """Whether checkpoints hold the states of environments, which must then offer `state()` and `restore()`."""
 

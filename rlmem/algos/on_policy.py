@@ -121,6 +121,8 @@ class FromRollouts(HeadSettings, Algorithm):
     ) -> tuple[Tensor, dict[str, Tensor], list[Tensor | None]]:
         """The loss of some rows, metrics, and the gradients of the loss, for `minibatch`.
 
+        An algorithm that never calls `minibatch`, such as IMPALA, has none.
+
         coefficients: numbers that may change from update to update
         """
         raise NotImplementedError
