@@ -232,7 +232,7 @@ STARTS = [
 def test_signals_to_a_command_that_is_starting_have_their_code(in_tmp, arguments, numbers, code):
     """They arrive while it imports: nothing has been written, unless the machine was faster than the signals."""
     with started(*arguments) as process:
-        wait_for(lambda: catches(process, signal.SIGTERM), process)
+        wait_for(lambda: all(catches(process, number) for number in (signal.SIGTERM, *numbers)), process)
         for number in numbers:
             process.send_signal(number)
         out, err = process.communicate(timeout=240)

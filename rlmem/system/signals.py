@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import parent_process
 from time import monotonic
@@ -108,10 +108,11 @@ def take_over(requests: Requests) -> None:
     """Handle signals from now on to the end of this process, which is a command that trains."""
     global _process
     _process = requests
+    numbers = _not_ignored()
     # The interpreter removes its handlers before it clears its modules, which takes a while. Exit handlers are called
     # in reverse order: this one is the last, and afterwards nothing can change the exit code.
-    atexit.register(lambda: [signal.signal(number, signal.SIG_IGN) for number in taken])
-    taken = _take(requests)
+    atexit.register(lambda: [signal.signal(number, signal.SIG_IGN) for number in numbers])
+    _take(requests, numbers)
     # What a signal raises inside a destructor or another callback of the interpreter is lost there, with a traceback;
     # the request is not: the loop that trains asks for it when it begins.
     tell = sys.unraisablehook
@@ -123,14 +124,20 @@ def taken_over() -> bool:
     return _process is not None
 
 
-def _take(requests: Requests) -> dict[int, Any]:
-    """Handle the signals that are not ignored (as SIGHUP is under nohup); returns the handlers before."""
+def _not_ignored() -> dict[int, Any]:
+    """The signals that are not ignored (as SIGHUP is under nohup), with their handlers."""
     numbers = [getattr(signal, name) for name in STOP_SIGNALS if hasattr(signal, name)]
-    before = {number: signal.getsignal(number) for number in numbers}
-    taken = {number: old for number, old in before.items() if old not in (signal.SIG_IGN, None)}
-    for number in taken:
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    return {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
+
+
+def _take(requests: Requests, numbers: Iterable[int]) -> None:
+    """Handle these signals. They wait meanwhile: one that has a handler must not arrive before the others have one."""
+    mask = getattr(signal, "pthread_sigmask", lambda how, numbers: ())  # not on Windows
+    before = mask(signal.SIG_BLOCK, numbers)
+    for number in numbers:
         signal.signal(number, requests.handle)
-    return taken
+    mask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
@@ -142,7 +149,8 @@ def stopping_politely(loop: Stoppable) -> Iterator[None]:
     requests = _process or Requests()
     requests.loop = loop
     requests.pass_on()  # an earlier one, if the code that it interrupted swallowed it
-    taken = _take(requests)
+    taken = _not_ignored()
+    _take(requests, taken)
     try:
         yield
     finally:
