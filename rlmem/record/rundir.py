@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 
 from rlmem.config import plainyaml
 from rlmem.config.compose import Config
-from rlmem.errors import UserError, first_line
+from rlmem.errors import UserError
 from rlmem.record import formats
 from rlmem.record.provenance import provenance
 from rlmem.record.trust import is_changed, is_data, is_own, require_plain, sealed, synced
@@ -149,7 +149,7 @@ def describe(path: Path, config: Config, resumed_at: int | None = None) -> None:
         "run.json": json.dumps(about, indent=2) + "\n",
         "config.yaml": sealed(yaml.safe_dump(config.values, sort_keys=False)),
     }
-    # A new run has begun with config.yaml. One that goes on may be migrated: its format changes last.
+    # A new run has begun with config.yaml. Of one that goes on, the format changes last.
     for name in texts if resumed_at is None else reversed(texts):
         write_atomically(path / name, texts[name])
 
@@ -168,20 +168,16 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def read(path: Path, strict: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The contents of config.yaml and run.json in a run directory, as this version writes them.
+    """The contents of config.yaml and run.json in a run directory.
 
-    strict: raise OtherFormat, a UserError, for a format that this version cannot migrate; else they are as they stand
+    strict: raise OtherFormat, a UserError, for a format that this version does not read
 
     Raises NoRun if they are missing or damaged.
     """
     config, about = _stored(path)
-    number = about.get("format", 0)
     if strict:
-        formats.require_readable(number, path, [about, *about.get("resumed", [])][-1])
-    try:
-        return formats.migrated("config", config, number), about
-    except Exception as error:  # they may hold anything
-        raise NoRun(f"{path / 'config.yaml'}: is damaged ({first_line(error)}); restore it") from error
+        formats.require_readable(about.get("format", 0), path, [about, *about.get("resumed", [])][-1])
+    return config, about
 
 
 def _stored(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
