@@ -28,7 +28,7 @@ from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
 from rlmem.sweep import mps
 from rlmem.sweep.axes import axes, expand, label, probes
-from rlmem.sweep.jobs import STALE, Job, NewJob, Owner, started
+from rlmem.sweep.jobs import STALE, Job, Owner, started
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.pool import Pool, reason_of_failure
 from rlmem.sweep.run import config_hash
@@ -186,7 +186,7 @@ def test_equal_runs_have_equal_hashes():
 def manifest(folder: Path, seeds: int) -> Manifest:
     """A sweep over so many seeds, of which nothing has been checked."""
     made = Manifest(folder)
-    new = [NewJob(f"seed{seed}", (f"seed={seed}",), f"hash{seed}", 1, 128) for seed in range(seeds)]
+    new = [Job(f"seed{seed}", (f"seed={seed}",), f"hash{seed}", 1, 128) for seed in range(seeds)]
     made.submit(SweepSpec((f"seed=range(0,{seeds})",)), new)
     return made
 
@@ -534,7 +534,7 @@ def test_what_a_server_starts_is_a_process_of_its_own(in_tmp):
 def test_gpus_and_threads_are_shared_out(tmp_path, monkeypatch):
     """As the pool starts the jobs, whether or not this machine has GPUs."""
     manifest, starts = Manifest(tmp_path), []
-    jobs = [NewJob(f"s{n}", (f"seed={n}",), f"{n}", threads, 10) for n, threads in enumerate((2, 1))]
+    jobs = [Job(f"s{n}", (f"seed={n}",), f"{n}", threads, 10) for n, threads in enumerate((2, 1))]
     manifest.submit(SweepSpec(("seed=0,1",)), jobs)
     pool = Pool(manifest, View(Console(file=io.StringIO()), manifest), places=2, gpus=("5", "6"))
     monkeypatch.setattr(processes, "start", lambda target, arguments, log, **how: starts.append((arguments, how)))
@@ -631,7 +631,7 @@ def test_the_commands_of_the_guide_run(in_tmp):
     spec, folder = specify(Path("my_sweep.yaml"), [], [], None), Path("sweeps/my_sweep")
     folder.mkdir(parents=True)
     made = Manifest(folder)
-    assert made.submit(spec, [NewJob("", lines, str(lines), 1, 1) for lines in expand(axes(spec))]) == 18
+    assert made.submit(spec, [Job("", lines, str(lines), 1, 1) for lines in expand(axes(spec))]) == 18
     while (job := claimed(made, Owner.me())) is not None:
         made.finish(job, 1.0)
     for line in commands("docs/sweeps.md"):

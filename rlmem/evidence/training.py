@@ -22,7 +22,7 @@ from rlmem.evidence.runner import Collected, Runner
 from rlmem.evidence.sections import Analysis
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
-from rlmem.sweep.jobs import Job, NewJob
+from rlmem.sweep.jobs import Job
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.multirun import check_jobs
 from rlmem.sweep.run import Options, config_hash, sweep
@@ -57,7 +57,7 @@ class Training(Runner):
                 raise UserError(f"{cell.label(seed)}: evaluation.stop_at: {problem}; e.g. total_steps=...")
             values = config.values | {"seed": seed}
             own = config_hash(replace(config, values=values))
-            jobs.append(NewJob(cell.label(seed), cell.lines(seed), own, values["threads"], values["total_steps"]))
+            jobs.append(Job(cell.label(seed), cell.lines(seed), own, values["threads"], values["total_steps"]))
             listed.append((cell, seed, own))
         self.ask_for("config_hash", listed)
         Manifest(self.runs).submit(SweepSpec((f"experiment={self.owner}", f"budget={self.budget}")), jobs)

@@ -66,50 +66,36 @@ def started(pid: int) -> str | None:
 
 
 @dataclass(frozen=True)
-class NewJob:
-    """A job that is in no manifest yet: `label` is the part of its name after the number, `problem` why it cannot run.
-
-    `overrides` are the command line of its run without its run directory, `config_hash` is equal for equal
-    configurations, `threads` None stands for all cores, and `params` is what a search drew, as JSON.
-    """
-
-    label: str
-    overrides: tuple[str, ...]
-    config_hash: str
-    threads: int | None
-    total_steps: int | None
-    params: str | None = None
-    problem: str | None = None
-
-
-@dataclass(frozen=True)
 class Job:
-    """A row of the manifest at the time of reading, with the fields of NewJob; times are seconds since 1970.
+    """A job as the manifest has it at the time of reading, or a new one; times are seconds since 1970.
 
-    `number` counts from 1, and `name` is that of the run directory. `host`, `pid` and `start` are the Owner that has
-    the job or had it last, with its last sign of life (`heartbeat`), exit code and error. `failures` are those of its
-    `attempts` that failed, and `result` is the objective at the end of its run.
+    `number` counts from 1, and `name` is that of the run directory; for a new job it is what follows the number there.
+    `overrides` are the command line of its run without its run directory, `config_hash` is equal for equal
+    configurations, `threads` None stands for all cores, and `params` is what a search drew, as JSON. `host`, `pid` and
+    `start` are the Owner that has the job or had it last, with its last sign of life (`heartbeat`), exit code and
+    error. `failures` are those of its `attempts` that failed, and `result` is the objective at the end of its run. A
+    new job with an `error` cannot run.
     """
 
-    number: int
     name: str
     overrides: tuple[str, ...]
     config_hash: str
     threads: int | None
     total_steps: int | None
-    params: str | None
-    state: State
-    host: str | None
-    pid: int | None
-    start: str | None
-    heartbeat: float | None
-    attempts: int
-    failures: int
-    exit_code: int | None
-    error: str | None
-    started: float | None
-    ended: float | None
-    result: float | None
+    params: str | None = None
+    error: str | None = None
+    number: int = 0
+    state: State = "waiting"
+    host: str | None = None
+    pid: int | None = None
+    start: str | None = None
+    heartbeat: float | None = None
+    attempts: int = 0
+    failures: int = 0
+    exit_code: int | None = None
+    started: float | None = None
+    ended: float | None = None
+    result: float | None = None
 
     @property
     def abandoned(self) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 from rlmem.config.messages import shell
 from rlmem.errors import UserError, brief, first_line
 from rlmem.record.trust import is_own, mark
-from rlmem.sweep.jobs import TABLES, Job, NewJob, Owner
+from rlmem.sweep.jobs import TABLES, Job, Owner
 from rlmem.sweep.spec import SweepSpec
 from rlmem.system.received import inside, opened
 from rlmem.system.strictjson import loads
@@ -92,7 +92,7 @@ class Manifest:
         """All jobs, in the order of their numbers."""
         return self._select("1 ORDER BY number")
 
-    def submit(self, spec: SweepSpec, jobs: Sequence[NewJob]) -> int:
+    def submit(self, spec: SweepSpec, jobs: Sequence[Job]) -> int:
         """Make `spec` the specification, and add those of its jobs that are new; returns how many.
 
         Raises UserError if a stored job is not among `jobs`, or if the sweep is another search.
@@ -131,7 +131,7 @@ class Manifest:
             found += [*spec.overrides, *(line for pair in spec.pairs for line in pair)]
         return found
 
-    def draw(self, limit: int, propose: Callable[[list[Job]], NewJob | None]) -> bool:
+    def draw(self, limit: int, propose: Callable[[list[Job]], Job | None]) -> bool:
         """Add the job that `propose` makes of the jobs so far, if they are under `limit`; returns whether it did."""
         with self._transaction():
             jobs = self.jobs()
@@ -214,13 +214,13 @@ class Manifest:
         jobs = self._select(f"{ACTIVE} ORDER BY failures, number")
         return jobs if only is None else [job for job in jobs if job.config_hash in only]
 
-    def _insert(self, new: NewJob) -> None:
+    def _insert(self, new: Job) -> None:
         number = self.connection.execute("SELECT COALESCE(MAX(number), 0) + 1 FROM jobs").fetchone()[0]
-        name = f"{number:03d}-{new.label}" if new.label else f"{number:03d}"
+        name = f"{number:03d}-{new.name}" if new.name else f"{number:03d}"
         values = {"number": number, "name": name, "overrides": json.dumps(new.overrides)}
         values |= {key: getattr(new, key) for key in ("config_hash", "threads", "total_steps", "params")}
-        if new.problem:
-            values |= {"state": "failed", "failures": 1, "exit_code": 2, "error": new.problem}
+        if new.error:
+            values |= {"state": "failed", "failures": 1, "exit_code": 2, "error": new.error}
         self._set(f"seal {number}", mark(values["overrides"]))
         places = ", ".join("?" * len(values))
         self.connection.execute(f"INSERT INTO jobs ({', '.join(values)}) VALUES ({places})", [*values.values()])
