@@ -83,9 +83,9 @@ class Training(Runner):
     def collect(self) -> Collected:
         experiment = self.planned.experiment
         wanted = dict.fromkeys([self.planned.metric, *experiment.also, *BESIDE])
-        records, curves = [], []
+        records, curves, manifest = [], [], Manifest(self.runs)
         for cell, seed, job in self._listed():
-            run, state = RunRecord(self.runs / job.name), "interrupted" if job.abandoned else job.state
+            run, state = RunRecord(self.runs / job.name), manifest.state(job)
             lacking = tuple(
                 f"analysis/{a.what}/" for a in self.planned.experiment.analyses if not _is_made(a, run.run_dir)
             )

@@ -102,14 +102,14 @@ def _files_of_a_run(path: Path) -> list[Path]:
 
 
 @contextmanager
-def lock(path: Path) -> Iterator[None]:
-    """Keep every other process from training in this directory.
+def lock(path: Path, name: str = ".lock") -> Iterator[None]:
+    """Keep every other process from training in this directory, or from holding another lock `name` in it.
 
     Raises UserError if another trains here, if the lock cannot be written, or as `require_plain` does.
     """
     require_plain(path)
     try:
-        held = FileLock(path / ".lock").acquire(timeout=0)
+        held = FileLock(path / name).acquire(timeout=0)
     except Timeout as error:
         raise UserError(f"{path}: is being trained by another process; wait for it, or choose another run") from error
     except OSError as error:
@@ -120,15 +120,21 @@ def lock(path: Path) -> Iterator[None]:
 
 def is_locked(path: Path) -> bool:
     """Whether a process trains in this directory; one that starts at this moment may be refused the lock."""
-    if (path / ".lock").is_symlink() or not (path / ".lock").is_file():  # opening it would write through the link
+    try:
+        return is_held(path / ".lock")
+    except OSError:
+        return False
+
+
+def is_held(file: Path) -> bool:
+    """Whether a process holds this lock. Raises OSError if that cannot be seen."""
+    if file.is_symlink() or not file.is_file():  # opening it would write through the link
         return False
     try:
-        with FileLock(path / ".lock", timeout=0):
+        with FileLock(file, timeout=0):
             return False
     except Timeout:
         return True
-    except OSError:
-        return False
 
 
 def describe(path: Path, config: Config, resumed_at: int | None = None) -> None:

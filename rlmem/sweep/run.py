@@ -16,7 +16,6 @@ from rlmem.config.foreign import foreign_lines, refuse
 from rlmem.config.messages import shell
 from rlmem.config.paths import shipped_options
 from rlmem.errors import UserError, extra
-from rlmem.record.trust import require_plain
 from rlmem.sweep.axes import Axis, Lines, axes, expand, label, probes
 from rlmem.sweep.jobs import Job
 from rlmem.sweep.manifest import Manifest, holds_sweep
@@ -87,7 +86,6 @@ def sweep(spec: SweepSpec | None, folder: Path, options: Options) -> int:
     _require_gpus(options.gpus)
     console = Console()
     manifest = _open(spec, folder, console.print)
-    require_plain(folder)
     foreign = [] if options.trust else manifest.foreign()
     refuse(foreign_lines(foreign), folder)
     # Jobs of another user may choose shipped options only, not those of a folder `conf` beside them.
