@@ -98,8 +98,11 @@ def test_a_launcher_whose_package_is_missing_names_the_extra(choice, extra, monk
 
 def test_the_launcher_is_left_out_of_the_jobs():
     lines = ["launcher=basic", "hydra.sweep.dir=here", "memory=ffm,gru"]
-    assert multirun.expand(lines) == [["memory=ffm"], ["memory=gru"]]
-    assert launchers.choose(lines) == launchers.Launcher("basic", ("+launcher=basic", "hydra.sweep.dir=here"), "here")
+    assert multirun.jobs_of(lines) == [("memory=ffm",), ("memory=gru",)]
+    keyed = multirun.jobs_of(["memory=ffm,gru", "memory.ffm.trace_size=16,32", "run_dir=runs/${memory}"])
+    assert [job[-1] for job in keyed] == ["memory.trace_size=16", "memory.trace_size=32", "run_dir=runs/${memory}"]
+    chosen = launchers.Launcher("basic", ("+launcher=basic", "hydra.sweep.dir=here"), "here", ".")
+    assert launchers.choose(lines) == chosen
 
 
 FRAGILE = """
