@@ -22,7 +22,7 @@ from rlmem.evidence.runner import Collected, Runner
 from rlmem.evidence.sections import Analysis
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
-from rlmem.sweep.jobs import Job, NewJob
+from rlmem.sweep.jobs import Job
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.multirun import check_jobs
 from rlmem.sweep.run import Options, config_hash, sweep
@@ -57,7 +57,7 @@ class Training(Runner):
                 raise UserError(f"{cell.label(seed)}: evaluation.stop_at: {problem}; e.g. total_steps=...")
             values = config.values | {"seed": seed}
             own = config_hash(replace(config, values=values))
-            jobs.append(NewJob(cell.label(seed), cell.lines(seed), own, values["threads"], values["total_steps"]))
+            jobs.append(Job(cell.label(seed), cell.lines(seed), own, values["threads"], values["total_steps"]))
             listed.append((cell, seed, own))
         self.ask_for("config_hash", listed)
         Manifest(self.runs).submit(SweepSpec((f"experiment={self.owner}", f"budget={self.budget}")), jobs)
@@ -83,9 +83,9 @@ class Training(Runner):
     def collect(self) -> Collected:
         experiment = self.planned.experiment
         wanted = dict.fromkeys([self.planned.metric, *experiment.also, *BESIDE])
-        records, curves = [], []
+        records, curves, manifest = [], [], Manifest(self.runs)
         for cell, seed, job in self._listed():
-            run, state = RunRecord(self.runs / job.name), "interrupted" if job.abandoned else job.state
+            run, state = RunRecord(self.runs / job.name), manifest.state(job)
             lacking = tuple(
                 f"analysis/{a.what}/" for a in self.planned.experiment.analyses if not _is_made(a, run.run_dir)
             )

@@ -143,7 +143,7 @@ def step_of(path: Path) -> int:
 
 
 def read(path: Path) -> State:
-    """Read a checkpoint onto the CPU, as this version writes it.
+    """Read a checkpoint onto the CPU.
 
     Raises ValueError if the file was changed, or if it holds more than data, and OtherFormat, a UserError, for a format
     that this version cannot read.
@@ -170,10 +170,7 @@ def read(path: Path) -> State:
     if not formats.is_number(number):
         raise ValueError(f"checkpoint {path} is damaged (format is no number of a format)")
     formats.require_readable(number, f"checkpoint {path}", {"rlmem": version})
-    try:
-        return formats.migrated("checkpoint", found, number)
-    except Exception as error:
-        raise ValueError(f"checkpoint {path} cannot be read ({first_line(error)})") from error
+    return found
 
 
 def _require_small(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The formats of run directories and checkpoints: which of them this version reads, and how older ones are migrated.
+"""The formats of run directories and checkpoints, and which of them this version reads.
 
 run.json and every checkpoint have the number of the format that they were written in. What lacks it is of format 0.
 
@@ -6,13 +6,15 @@ run.json and every checkpoint have the number of the format that they were writt
     1  rlmem 0.2.0
 
 A change after which rlmem could not read what the last release wrote, or would read it as something else, takes three
-things: `FORMAT` grows by one, `MIGRATIONS` gets a function, and `tests/data/formats` gets runs of the format before.
-Configurations and checkpoints are migrated as they are read. Files change only when the run is resumed.
+things: `FORMAT` grows by one, `rundir.read` and `checkpoint.read` migrate what is of the format before, and
+`tests/data/formats` gets runs of that format. Files change only when the run is resumed. A migration names no code but
+rlmem's own, since a received run may choose it, and changes nothing of what it has migrated before: a kill may leave a
+new config.yaml beside the run.json of before.
 """
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
 from rlmem import __version__
 from rlmem.config.messages import sentence
@@ -23,10 +25,6 @@ OLDEST, FORMAT = 1, 1
 
 HOME = "https://github.com/rlmem/rlmem"
 
-Data = dict[str, Any]
-Kind = Literal["config", "checkpoint"]
-"""What a migration is given: the values of config.yaml, or the contents of a checkpoint."""
-
 
 class OtherFormat(UserError):
     """A run or a checkpoint in a format that this version cannot read."""
@@ -35,15 +33,6 @@ class OtherFormat(UserError):
 def is_number(value: object) -> bool:
     """Whether `value` may be the number of a format."""
     return type(value) is int and 0 <= value < 1000
-
-
-def migrated(kind: Kind, data: Data, number: int) -> Data:
-    """What was read in format `number`, as this version would have written it; what it cannot read as it is."""
-    if number < OLDEST:
-        return data
-    for migration in MIGRATIONS[number - OLDEST :]:
-        data = migration(kind, data)
-    return data
 
 
 def require_readable(number: int, where: object, written: Mapping[str, Any]) -> None:
@@ -63,11 +52,3 @@ def require_readable(number: int, where: object, written: Mapping[str, Any]) -> 
         what = f"was written by an early {by}, which can read it"
         example = f"pip install git+{HOME}@{commit[0]}" if commit else f"a clone of {HOME} at the commit that wrote it"
     raise OtherFormat(sentence(str(where), what, example=example))
-
-
-MIGRATIONS: tuple[Callable[[Kind, Data], Data], ...] = ()
-"""From each format to the next, over plain data.
-
-A migration names no code but rlmem's own, since a received run may choose it, and changes nothing of what it has
-migrated before: a kill may leave a new config.yaml beside the run.json of before.
-"""

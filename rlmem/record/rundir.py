@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 
 from rlmem.config import plainyaml
 from rlmem.config.compose import Config
-from rlmem.errors import UserError, first_line
+from rlmem.errors import UserError
 from rlmem.record import formats
 from rlmem.record.provenance import provenance
 from rlmem.record.trust import is_changed, is_data, is_own, require_plain, sealed, synced
@@ -102,14 +102,14 @@ def _files_of_a_run(path: Path) -> list[Path]:
 
 
 @contextmanager
-def lock(path: Path) -> Iterator[None]:
-    """Keep every other process from training in this directory.
+def lock(path: Path, name: str = ".lock") -> Iterator[None]:
+    """Keep every other process from training in this directory, or from holding another lock `name` in it.
 
     Raises UserError if another trains here, if the lock cannot be written, or as `require_plain` does.
     """
     require_plain(path)
     try:
-        held = FileLock(path / ".lock").acquire(timeout=0)
+        held = FileLock(path / name).acquire(timeout=0)
     except Timeout as error:
         raise UserError(f"{path}: is being trained by another process; wait for it, or choose another run") from error
     except OSError as error:
@@ -120,15 +120,21 @@ def lock(path: Path) -> Iterator[None]:
 
 def is_locked(path: Path) -> bool:
     """Whether a process trains in this directory; one that starts at this moment may be refused the lock."""
-    if (path / ".lock").is_symlink() or not (path / ".lock").is_file():  # opening it would write through the link
+    try:
+        return is_held(path / ".lock")
+    except OSError:
+        return False
+
+
+def is_held(file: Path) -> bool:
+    """Whether a process holds this lock. Raises OSError if that cannot be seen."""
+    if file.is_symlink() or not file.is_file():  # opening it would write through the link
         return False
     try:
-        with FileLock(path / ".lock", timeout=0):
+        with FileLock(file, timeout=0):
             return False
     except Timeout:
         return True
-    except OSError:
-        return False
 
 
 def describe(path: Path, config: Config, resumed_at: int | None = None) -> None:
@@ -149,7 +155,7 @@ def describe(path: Path, config: Config, resumed_at: int | None = None) -> None:
         "run.json": json.dumps(about, indent=2) + "\n",
         "config.yaml": sealed(yaml.safe_dump(config.values, sort_keys=False)),
     }
-    # A new run has begun with config.yaml. One that goes on may be migrated: its format changes last.
+    # A new run has begun with config.yaml. Of one that goes on, the format changes last.
     for name in texts if resumed_at is None else reversed(texts):
         write_atomically(path / name, texts[name])
 
@@ -168,20 +174,16 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def read(path: Path, strict: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The contents of config.yaml and run.json in a run directory, as this version writes them.
+    """The contents of config.yaml and run.json in a run directory.
 
-    strict: raise OtherFormat, a UserError, for a format that this version cannot migrate; else they are as they stand
+    strict: raise OtherFormat, a UserError, for a format that this version does not read
 
     Raises NoRun if they are missing or damaged.
     """
     config, about = _stored(path)
-    number = about.get("format", 0)
     if strict:
-        formats.require_readable(number, path, [about, *about.get("resumed", [])][-1])
-    try:
-        return formats.migrated("config", config, number), about
-    except Exception as error:  # they may hold anything
-        raise NoRun(f"{path / 'config.yaml'}: is damaged ({first_line(error)}); restore it") from error
+        formats.require_readable(about.get("format", 0), path, [about, *about.get("resumed", [])][-1])
+    return config, about
 
 
 def _stored(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

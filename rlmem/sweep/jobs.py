@@ -5,17 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import re
-import subprocess
-import sys
-import time
+import secrets
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, get_type_hints
 
 from rlmem.system.strictjson import loads
-
-STALE = 300.0
-"""Seconds without a heartbeat after which a process on another machine counts as dead; clocks may differ slightly."""
 
 State = Literal["waiting", "running", "done", "failed"]
 
@@ -35,7 +29,7 @@ TABLES = (
 
 @dataclass(frozen=True)
 class Owner:
-    """A process of a machine; `start` (`started`) distinguishes it from a later one with the same number."""
+    """A process of a machine that works on jobs; `start` names its lock (`Manifest.working`)."""
 
     host: str
     pid: int
@@ -43,90 +37,40 @@ class Owner:
 
     @classmethod
     def me(cls) -> Owner:
-        return cls(platform.node(), os.getpid(), started(os.getpid()) or "")
-
-    def alive(self) -> bool | None:
-        """Whether it runs; None if that cannot be seen from this machine."""
-        return started(self.pid) == self.start if self.host == platform.node() else None
-
-
-def started(pid: int) -> str | None:
-    """When a process of this machine started, as a text to compare; None if there is none or it is a zombie."""
-    if sys.platform != "linux":
-        shown = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True).stdout
-        state, _, start = shown.strip().partition(" ")
-        return start.strip() if state and not state.startswith("Z") else None
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    fields = stat.rpartition(")")[2].split()  # the name in brackets may hold anything
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()  # start times count from the boot
-    return None if fields[0] in "ZX" else f"{boot} {fields[19]}"
-
-
-@dataclass(frozen=True)
-class NewJob:
-    """A job that is in no manifest yet: `label` is the part of its name after the number, `problem` why it cannot run.
-
-    `overrides` are the command line of its run without its run directory, `config_hash` is equal for equal
-    configurations, `threads` None stands for all cores, and `params` is what a search drew, as JSON.
-    """
-
-    label: str
-    overrides: tuple[str, ...]
-    config_hash: str
-    threads: int | None
-    total_steps: int | None
-    params: str | None = None
-    problem: str | None = None
+        return cls(platform.node(), os.getpid(), secrets.token_hex(8))
 
 
 @dataclass(frozen=True)
 class Job:
-    """A row of the manifest at the time of reading, with the fields of NewJob; times are seconds since 1970.
+    """A job as the manifest has it at the time of reading, or a new one; times are seconds since 1970.
 
-    `number` counts from 1, and `name` is that of the run directory. `host`, `pid` and `start` are the Owner that has
-    the job or had it last, with its last sign of life (`heartbeat`), exit code and error. `failures` are those of its
-    `attempts` that failed, and `result` is the objective at the end of its run.
+    `number` counts from 1, and `name` is that of the run directory; for a new job it is what follows the number there.
+    `overrides` are the command line of its run without its run directory, `config_hash` is equal for equal
+    configurations, `threads` None stands for all cores, and `params` is what a search drew, as JSON. `host`, `pid` and
+    `start` are the Owner that has the job or had it last, with its last sign of life (`heartbeat`), exit code and
+    error. `failures` are those of its `attempts` that failed, and `result` is the objective at the end of its run. A
+    new job with an `error` cannot run.
     """
 
-    number: int
     name: str
     overrides: tuple[str, ...]
     config_hash: str
     threads: int | None
     total_steps: int | None
-    params: str | None
-    state: State
-    host: str | None
-    pid: int | None
-    start: str | None
-    heartbeat: float | None
-    attempts: int
-    failures: int
-    exit_code: int | None
-    error: str | None
-    started: float | None
-    ended: float | None
-    result: float | None
-
-    @property
-    def abandoned(self) -> bool:
-        """Whether it counts as running although the process that ran it is gone."""
-        return self.is_lost(time.time() - (self.heartbeat or 0))
-
-    def is_lost(self, silence: float) -> bool:
-        """True if it counts as running although its process, silent for `silence` seconds, is gone."""
-        if self.state != "running":
-            return False
-        alive = Owner(str(self.host), self.pid or 0, str(self.start)).alive()
-        return silence > STALE if alive is None else not alive
-
-    @property
-    def free(self) -> bool:
-        """Whether any process may claim it."""
-        return self.state == "waiting" or self.abandoned
+    params: str | None = None
+    error: str | None = None
+    number: int = 0
+    state: State = "waiting"
+    host: str | None = None
+    pid: int | None = None
+    start: str | None = None
+    heartbeat: float | None = None
+    attempts: int = 0
+    failures: int = 0
+    exit_code: int | None = None
+    started: float | None = None
+    ended: float | None = None
+    result: float | None = None
 
     def require_sound(self) -> None:
         """Raise ValueError for values that no sweep writes: wrong types, or a name that leads out of the sweep."""

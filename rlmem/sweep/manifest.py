@@ -1,12 +1,12 @@
 """The manifest of a sweep: one row per job, in an SQLite file that several machines may share.
 
-A job belongs to the process that claimed it until that process releases it, is known to be dead, or has not sent a
-heartbeat for STALE seconds. The clock of its machine may be ahead by any time, and behind by less than that. Every
-method is one transaction: it has happened or it has not.
+A job belongs to the process that claimed it until that process releases it or no longer holds its lock, a file beside
+the manifest. Every method is one transaction: it has happened or it has not.
 """
 
 import json
 import os
+import re
 import sqlite3
 import sys
 import time
@@ -18,8 +18,9 @@ from typing import Any
 
 from rlmem.config.messages import shell
 from rlmem.errors import UserError, brief, first_line
+from rlmem.record import rundir
 from rlmem.record.trust import is_own, mark
-from rlmem.sweep.jobs import TABLES, Job, NewJob, Owner
+from rlmem.sweep.jobs import TABLES, Job, Owner
 from rlmem.sweep.spec import SweepSpec
 from rlmem.system.received import inside, opened
 from rlmem.system.strictjson import loads
@@ -38,7 +39,6 @@ class Manifest:
 
     def __init__(self, folder: Path):
         self.folder, self.path = folder, folder / FILE
-        self.heartbeats: dict[int, tuple[float | None, float]] = {}  # by job: the last one, and when it was first seen
         _require_harmless(folder)
         try:
             # SQLite's usual journal: the newer one, WAL, needs memory that machines do not share.
@@ -92,7 +92,7 @@ class Manifest:
         """All jobs, in the order of their numbers."""
         return self._select("1 ORDER BY number")
 
-    def submit(self, spec: SweepSpec, jobs: Sequence[NewJob]) -> int:
+    def submit(self, spec: SweepSpec, jobs: Sequence[Job]) -> int:
         """Make `spec` the specification, and add those of its jobs that are new; returns how many.
 
         Raises UserError if a stored job is not among `jobs`, or if the sweep is another search.
@@ -131,7 +131,7 @@ class Manifest:
             found += [*spec.overrides, *(line for pair in spec.pairs for line in pair)]
         return found
 
-    def draw(self, limit: int, propose: Callable[[list[Job]], NewJob | None]) -> bool:
+    def draw(self, limit: int, propose: Callable[[list[Job]], Job | None]) -> bool:
         """Add the job that `propose` makes of the jobs so far, if they are under `limit`; returns whether it did."""
         with self._transaction():
             jobs = self.jobs()
@@ -146,11 +146,10 @@ class Manifest:
         busy: whether a process still trains in the run directory of this name, whatever the manifest says
         only: the configuration hashes of the jobs that may be taken; None: all
         """
-        if not any(list(map(self._is_free, self.left(only)))):  # each is looked at, for its heartbeat
-            return None
         with self._transaction():
             for job in self.left(only):
-                if self._is_free(job) and not busy(job.name):
+                is_left = self.state(job) == "interrupted" and job.start != owner.start
+                if (job.state == "waiting" or is_left) and not busy(job.name):
                     now = time.time()
                     begun = {"state": "running", "started": now, "heartbeat": now, "ended": None, "exit_code": None}
                     values = {"attempts": job.attempts + 1, **begun, **asdict(owner)}
@@ -158,18 +157,29 @@ class Manifest:
                     return replace(job, **values)
         return None
 
-    def _is_free(self, job: Job) -> bool:
-        """True if any process may claim a job.
+    def state(self, job: Job) -> str:
+        """The state of a job; `interrupted` if it counts as running although its process no longer holds its lock."""
+        if job.state != "running":
+            return job.state
+        start = job.start or ""
+        try:
+            held = bool(re.fullmatch("[0-9a-f]{16}", start)) and rundir.is_held(self._lock_file(start))
+        except OSError:  # the lock of another user, which cannot be seen
+            held = True
+        return "running" if held else "interrupted"
 
-        The clock of its owner may be ahead, so that its last heartbeat lies in the future. Therefore the time since
-        this process first saw that heartbeat counts, too.
-        """
-        now = time.monotonic()
-        heartbeat, since = self.heartbeats.get(job.number, (None, now))
-        if heartbeat != job.heartbeat:
-            since = now
-        self.heartbeats[job.number] = job.heartbeat, since
-        return job.free or job.is_lost(now - since)
+    def _lock_file(self, start: str) -> Path:
+        return self.folder / f".{start}.lock"
+
+    @contextmanager
+    def working(self, owner: Owner) -> Iterator[None]:
+        """Hold the lock of `owner`, while the jobs that it claims are its own."""
+        path = self._lock_file(owner.start)
+        try:
+            with rundir.lock(self.folder, path.name):
+                yield
+        finally:
+            path.unlink(missing_ok=True)
 
     def beat(self, owner: Owner) -> list[Job]:
         """Record a heartbeat of `owner`; returns the jobs that it has."""
@@ -214,13 +224,13 @@ class Manifest:
         jobs = self._select(f"{ACTIVE} ORDER BY failures, number")
         return jobs if only is None else [job for job in jobs if job.config_hash in only]
 
-    def _insert(self, new: NewJob) -> None:
+    def _insert(self, new: Job) -> None:
         number = self.connection.execute("SELECT COALESCE(MAX(number), 0) + 1 FROM jobs").fetchone()[0]
-        name = f"{number:03d}-{new.label}" if new.label else f"{number:03d}"
+        name = f"{number:03d}-{new.name}" if new.name else f"{number:03d}"
         values = {"number": number, "name": name, "overrides": json.dumps(new.overrides)}
         values |= {key: getattr(new, key) for key in ("config_hash", "threads", "total_steps", "params")}
-        if new.problem:
-            values |= {"state": "failed", "failures": 1, "exit_code": 2, "error": new.problem}
+        if new.error:
+            values |= {"state": "failed", "failures": 1, "exit_code": 2, "error": new.error}
         self._set(f"seal {number}", mark(values["overrides"]))
         places = ", ".join("?" * len(values))
         self.connection.execute(f"INSERT INTO jobs ({', '.join(values)}) VALUES ({places})", [*values.values()])

@@ -70,13 +70,14 @@ class Pool:
 
     def run(self) -> None:
         """Work until no job is left. Raises `Stopped` after a signal; the jobs save, or are killed by a second one."""
-        try:
-            with stopping_politely(self):
-                while not self._round_or_retry():
-                    sleep(TICK)
-        except BaseException as error:
-            self._abandon(kill=isinstance(error, KeyboardInterrupt))
-            raise
+        with self.manifest.working(self.owner):
+            try:
+                with stopping_politely(self):
+                    while not self._round_or_retry():
+                        sleep(TICK)
+            except BaseException as error:
+                self._abandon(kill=isinstance(error, KeyboardInterrupt))
+                raise
         if self.stop is not None and self.manifest.left(self.only):
             raise self.stop
 

@@ -16,9 +16,8 @@ from rlmem.config.foreign import foreign_lines, refuse
 from rlmem.config.messages import shell
 from rlmem.config.paths import shipped_options
 from rlmem.errors import UserError, extra
-from rlmem.record.trust import require_plain
 from rlmem.sweep.axes import Axis, Lines, axes, expand, label, probes
-from rlmem.sweep.jobs import Job, NewJob
+from rlmem.sweep.jobs import Job
 from rlmem.sweep.manifest import Manifest, holds_sweep
 from rlmem.sweep.mps import shared_gpus
 from rlmem.sweep.multirun import check_jobs
@@ -87,7 +86,6 @@ def sweep(spec: SweepSpec | None, folder: Path, options: Options) -> int:
     _require_gpus(options.gpus)
     console = Console()
     manifest = _open(spec, folder, console.print)
-    require_plain(folder)
     foreign = [] if options.trust else manifest.foreign()
     refuse(foreign_lines(foreign), folder)
     # Jobs of another user may choose shipped options only, not those of a folder `conf` beside them.
@@ -174,9 +172,9 @@ def job_hashes(spec: SweepSpec) -> frozenset[str]:
     return frozenset(job.config_hash for job in _compose(spec)[0])
 
 
-def _compose(spec: SweepSpec) -> tuple[list[NewJob], list[str]]:
+def _compose(spec: SweepSpec) -> tuple[list[Job], list[str]]:
     """The checked jobs of a grid without repetitions, and a line about the repetitions."""
-    every, unique, repeats = expand(found := axes(spec)), dict[str, NewJob](), []
+    every, unique, repeats = expand(found := axes(spec)), dict[str, Job](), []
     for lines, config in zip(every, check_jobs(every), strict=True):
         job = _job(lines, config, found)
         if unique.setdefault(job.config_hash, job) is not job:
@@ -185,9 +183,9 @@ def _compose(spec: SweepSpec) -> tuple[list[NewJob], list[str]]:
     return list(unique.values()), note
 
 
-def _job(lines: Lines, config: Config, found: Sequence[Axis], params: str | None = None) -> NewJob:
+def _job(lines: Lines, config: Config, found: Sequence[Axis], params: str | None = None) -> Job:
     values = config.values
-    return NewJob(label(lines, found), lines, config_hash(config), values["threads"], values["total_steps"], params)
+    return Job(label(lines, found), lines, config_hash(config), values["threads"], values["total_steps"], params)
 
 
 def _propose() -> Callable[[Sequence[Axis], Sequence[Job], SweepSpec], tuple[Lines, str] | None]:
@@ -203,7 +201,7 @@ def _searcher(spec: SweepSpec, manifest: Manifest, say: Say) -> Callable[[], boo
     """A function that adds the next trial to the manifest, and returns whether there was one."""
     found, exhausted, propose = axes(spec), False, _propose()
 
-    def trial(jobs: list[Job]) -> NewJob | None:
+    def trial(jobs: list[Job]) -> Job | None:
         nonlocal exhausted
         proposal = propose(found, jobs, spec)
         if proposal is None:
@@ -214,7 +212,7 @@ def _searcher(spec: SweepSpec, manifest: Manifest, say: Say) -> Callable[[], boo
         try:
             return _job(lines, load(lines), found, params)
         except UserError as error:
-            return NewJob(label(lines, found), lines, "", None, None, params, problem="; ".join(error.problems))
+            return Job(label(lines, found), lines, "", None, None, params, error="; ".join(error.problems))
 
     return lambda: not exhausted and manifest.draw(manifest.trials(), trial)
 

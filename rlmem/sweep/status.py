@@ -53,8 +53,7 @@ def rows(manifest: Manifest) -> list[Row]:
     """The jobs of a sweep, with their progress."""
     found = []
     for job in manifest.jobs():
-        state = "interrupted" if job.abandoned else job.state
-        steps, score = job.total_steps or 0, job.result
+        state, steps, score = manifest.state(job), job.total_steps or 0, job.result
         if state != "done" or any("evaluation.stop_at=" in line for line in job.overrides):  # else known unread
             steps, score = steps_and_return(manifest.folder / job.name) if job.attempts else (0, None)
         found.append(Row(job, state, steps, score))

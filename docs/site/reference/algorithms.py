@@ -8,7 +8,7 @@ from reference.markdown import Page, commands, defined, file_of, prose, sections
 from rlmem.algos.base import Algorithm, Learner
 from rlmem.algos.on_policy import FromRollouts
 from rlmem.config.catalog import catalog
-from rlmem.record.metrics import ACTS, CONTINUOUS, EVERY, METRICS, ON, READS, REPLAY
+from rlmem.record.metrics import METRICS
 from rlmem.supervised.base import Supervised
 
 UP = "../../"
@@ -74,8 +74,14 @@ def logged(name: str, cls: type[Any]) -> str:
     """The metrics that its runs log beside those of every run."""
     own = cls.__name__.lower()
     reads, on = issubclass(cls, Supervised), issubclass(cls, FromRollouts)
-    kinds = {EVERY: False, ACTS: not reads, READS: reads, ON: on, REPLAY: not reads and not on}
-    kinds |= {CONTINUOUS: not reads and "Box" in str(cls.action_spaces)}
+    kinds = {
+        "every run": False,
+        "agents that learn by acting": not reads,
+        "supervised algorithms": reads,
+        "on-policy algorithms": on,
+        "algorithms with a replay": not reads and not on,
+        "continuous actions": not reads and "Box" in str(cls.action_spaces),
+    }
     found = [
         metric.replace("ALGO", own)
         for metric, (by, _) in METRICS.items()

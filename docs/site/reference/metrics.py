@@ -38,4 +38,4 @@ def page() -> Page:
         f"`normalised METRIC` puts a random policy at 0 and an expert at 100. [More]({UP}experiments.md)."
     )
     tables = f"{more}\n\n{table(('name', 'meaning', 'made of'), of_tables)}"
-    return Page(sections("# Metrics", said, *logged, ("Metrics of tables", tables)), "rlmem/record/metrics.py")
+    return Page(sections("# Metrics", said, *logged, ("Metrics of tables", tables)), "rlmem/record/metrics.yaml")

@@ -46,7 +46,7 @@ def contents(
     config, about = rundir.read(run.path)
     shared = shared_config(config)
     described = {key: about[key] for key in ABOUT if key in about} | {"overrides": shared_overrides(about)}
-    described = {"format": FORMAT} | described  # `read` has migrated the configuration
+    described = {"format": FORMAT} | described
     facts = facts_of(run, step, row, license)
     texts = {
         "config.yaml": yaml.safe_dump(shared, sort_keys=False),

@@ -131,8 +131,9 @@ class ListedRun(NamedTuple):
 def of_sweep(folder: Path) -> Group:
     """The group of a sweep's jobs. Raises UserError."""
     manifest = Manifest(folder)
-    states = [(job, "interrupted" if job.abandoned else job.state) for job in manifest.jobs()]
-    runs = [ListedRun(folder / job.name, state, job.overrides, job.config_hash) for job, state in states]
+    runs = [
+        ListedRun(folder / job.name, manifest.state(job), job.overrides, job.config_hash) for job in manifest.jobs()
+    ]
     spec = manifest.specification()
     words = [] if spec is None else [*spec.overrides, *(w for pair in spec.pairs for w in ("--pair", " ".join(pair)))]
     return group(f"Sweep {folder.name}", runs, shlex.join(["rlmem", "sweep", *words]) if words else None)

@@ -13,7 +13,7 @@ from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.config.messages import shell
 from rlmem.run.train import train
-from rlmem.sweep.jobs import NewJob
+from rlmem.sweep.jobs import Job
 from rlmem.sweep.manifest import FILE, Manifest
 from rlmem.sweep.spec import SweepSpec
 
@@ -47,7 +47,7 @@ def test_a_damaged_manifest_is_named(damage, command, in_tmp, capsys):
     folder = in_tmp / "swept"
     folder.mkdir()
     overrides = ("total_steps=0",)  # refused, should a sweep start it
-    Manifest(folder).submit(SweepSpec(overrides), [NewJob("one", overrides, "hash", 1, 10)])
+    Manifest(folder).submit(SweepSpec(overrides), [Job("one", overrides, "hash", 1, 10)])
     statement, fact = MANIFESTS[damage]
     with sqlite3.connect(folder / FILE) as connection:
         connection.execute(statement)

@@ -21,7 +21,7 @@ from rlmem.evidence.tables import tables
 from rlmem.memory import GRU
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.train import train
-from rlmem.sweep.jobs import NewJob, Owner
+from rlmem.sweep.jobs import Job, Owner
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.spec import SweepSpec
 from rlmem.system.failures import SIZES, as_faults
@@ -190,7 +190,7 @@ def test_a_sweep_lies_where_it_was_told_to_and_says_so(in_tmp, capsys):
     folder = in_tmp / "größe = 1"
     folder.mkdir()
     manifest = Manifest(folder)
-    manifest.submit(SweepSpec(("seed=0",)), [NewJob("", ("seed=0",), "hash", 1, 10)])
+    manifest.submit(SweepSpec(("seed=0",)), [Job("", ("seed=0",), "hash", 1, 10)])
     job = manifest.claim(Owner.me(), lambda name: False)
     assert job is not None
     manifest.finish(job, None)

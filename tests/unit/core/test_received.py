@@ -45,7 +45,7 @@ from rlmem.record.checkpoint import read, sha256
 from rlmem.run.train import train
 from rlmem.supervised.dataset.file import Recording, write
 from rlmem.supervised.dataset.file import read as read_dataset
-from rlmem.sweep.jobs import NewJob
+from rlmem.sweep.jobs import Job
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.run import Options
 from rlmem.sweep.spec import SweepSpec
@@ -97,7 +97,7 @@ def originals(tmp_path_factory) -> Path:
         train(load([*RUN, "run_dir=run"]))
         Path("sweep").mkdir()
         manifest = Manifest(Path("sweep"))
-        manifest.submit(SweepSpec(tuple(RUN)), [NewJob("one", tuple(RUN), "hash", 1, 32)])
+        manifest.submit(SweepSpec(tuple(RUN)), [Job("one", tuple(RUN), "hash", 1, 32)])
         manifest.connection.execute("UPDATE jobs SET attempts = 1, state = 'failed'")
         manifest.connection.close()
         shutil.copytree("run", "sweep/001-one")

@@ -7,7 +7,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
 from rlmem.sweep import mps
 from rlmem.sweep.axes import axes, expand, label, probes
-from rlmem.sweep.jobs import STALE, Job, NewJob, Owner, started
+from rlmem.sweep.jobs import Job, Owner
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.pool import Pool, reason_of_failure
 from rlmem.sweep.run import config_hash
@@ -185,7 +184,7 @@ def test_equal_runs_have_equal_hashes():
 def manifest(folder: Path, seeds: int) -> Manifest:
     """A sweep over so many seeds, of which nothing has been checked."""
     made = Manifest(folder)
-    new = [NewJob(f"seed{seed}", (f"seed={seed}",), f"hash{seed}", 1, 128) for seed in range(seeds)]
+    new = [Job(f"seed{seed}", (f"seed={seed}",), f"hash{seed}", 1, 128) for seed in range(seeds)]
     made.submit(SweepSpec((f"seed=range(0,{seeds})",)), new)
     return made
 
@@ -211,9 +210,10 @@ from pathlib import Path
 from rlmem.sweep.jobs import Owner
 from rlmem.sweep.manifest import Manifest
 made, me = Manifest(Path.cwd()), Owner.me()
-while (job := made.claim(me, lambda name: False)) is not None:
-    print(job.number)
-    made.finish(job, float(job.number))
+with made.working(me):
+    while (job := made.claim(me, lambda name: False)) is not None:
+        print(job.number)
+        made.finish(job, float(job.number))
 """
 
 
@@ -226,40 +226,39 @@ def test_no_two_processes_claim_the_same_job(in_tmp):
     assert [(job.state, job.attempts, job.result) for job in made.jobs()] == [("done", 1, n) for n in range(1, 41)]
 
 
-@pytest.fixture
-def dead() -> Iterator[Owner]:
-    """A process of this machine that was killed, and that its parent has not looked after yet."""
-    process = subprocess.Popen(["sleep", "60"])
-    owner = Owner(Owner.me().host, process.pid, started(process.pid) or "")
-    assert owner.alive()
-    process.kill()
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    yield owner
-    process.wait()
+DIES = """
+import os, signal
+from pathlib import Path
+from rlmem.sweep.jobs import Owner
+from rlmem.sweep.manifest import Manifest
+made, me = Manifest(Path.cwd()), Owner.me()
+with made.working(me):
+    made.claim(me, lambda name: False)
+    print(me.start, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
-def test_the_jobs_of_a_dead_process_are_taken_over_and_no_others(tmp_path, dead):
-    made, me = manifest(tmp_path, 2), Owner.me()
-    mine = claimed(made, me)
-    assert claimed(made, dead).name == "002-seed1"
-    assert [row.state for row in rows(made)] == ["running", "interrupted"]
-    assert claimed(made, me, busy=["002-seed1"]) is None  # its last process still saves
-    taken = claimed(made, me)
-    assert (taken.name, taken.attempts, taken.pid) == ("002-seed1", 2, os.getpid())
-    assert claimed(made, me) is None
-    made.finish(mine, 0.5)
-    assert [job.state for job in made.jobs()] == ["done", "running"]
+def test_the_jobs_of_a_dead_process_are_taken_over_and_no_others(in_tmp):
+    made, me = manifest(in_tmp, 2), Owner.me()
+    with made.working(me):
+        mine = claimed(made, me)
+        dead = Python([sys.executable, "-c", DIES], env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+        start = dead.communicate(timeout=240)[0].strip()
+        assert (in_tmp / f".{start}.lock").exists() and made.jobs()[1].start == start
+        assert [row.state for row in rows(made)] == ["running", "interrupted"]
+        assert claimed(made, me, busy=["002-seed1"]) is None  # its last process still saves
+        taken = claimed(made, me)
+        assert (taken.name, taken.attempts, taken.pid) == ("002-seed1", 2, os.getpid())
+        assert claimed(made, me) is None
+        made.finish(mine, 0.5)
+        assert [job.state for job in made.jobs()] == ["done", "running"]
+    assert made.state(made.jobs()[1]) == "interrupted"
 
 
-def test_another_machine_is_given_minutes_and_what_it_says_later_does_not_count(tmp_path):
+def test_what_a_process_says_of_a_job_that_it_has_lost_does_not_count(tmp_path):
     made, me = manifest(tmp_path, 1), Owner.me()
-    theirs = claimed(made, Owner("elsewhere", 1, "then"))
-    assert claimed(made, me) is None
-    made.connection.execute("UPDATE jobs SET heartbeat = ?", [time.time() - STALE - 1])
-    made.beat(Owner("elsewhere", 1, "then"))
-    assert claimed(made, me) is None
-    made.connection.execute("UPDATE jobs SET heartbeat = ?", [time.time() - STALE - 1])
-    mine = claimed(made, me)
+    theirs, mine = claimed(made, Owner.me()), claimed(made, me)
     made.finish(theirs, 1.0)
     made.fail(theirs, 1, "late", retries=0)
     assert [(job.state, job.host) for job in made.jobs()] == [("running", me.host)]
@@ -267,24 +266,10 @@ def test_another_machine_is_given_minutes_and_what_it_says_later_does_not_count(
     assert [(job.state, job.result) for job in made.jobs()] == [("done", 2.0)]
 
 
-@pytest.mark.parametrize("ahead", [10 * STALE, -STALE / 2], ids=["ahead", "slightly behind"])
-def test_a_machine_with_another_clock_is_given_the_same_minutes(tmp_path, monkeypatch, ahead):
-    made, me, other = manifest(tmp_path, 1), Owner.me(), Owner("elsewhere", 1, "then")
-    claimed(made, other)
-    now = time.time()
-
-    def attempt(after: float):
-        monkeypatch.setattr("rlmem.sweep.manifest.time.time", lambda: now + after)
-        monkeypatch.setattr("rlmem.sweep.manifest.time.monotonic", lambda: after)
-        return claimed(made, me)
-
-    for after in (STALE / 2, STALE, 3 * STALE / 2):  # it lives
-        made.connection.execute("UPDATE jobs SET heartbeat = ?", [now + ahead + after])
-        assert attempt(after) is None
-    assert made.jobs()[0].heartbeat == now + ahead + 3 * STALE / 2, "others with right clocks read it, too"
-    last = 3 * STALE / 2 + min(ahead, 0)
-    assert attempt(last + STALE - 1) is None
-    assert attempt(last + STALE + 1).attempts == 2
+@pytest.mark.parametrize("start", ["../0123456789abcde", "5f3a-boot 4711", None])
+def test_the_name_of_a_lock_leads_nowhere(tmp_path, start):
+    made = manifest(tmp_path, 1)
+    assert claimed(made, Owner("elsewhere", 1, start)) and made.state(made.jobs()[0]) == "interrupted"
 
 
 def test_a_failed_job_is_tried_again_after_the_others_so_many_times(tmp_path):
@@ -333,11 +318,11 @@ def test_why_a_job_failed_is_one_line(code, text, why, tmp_path):
     assert reason_of_failure(code, tmp_path / "log.txt") == why
 
 
-def test_the_table_says_where_every_job_is(tmp_path, dead, capsys):
+def test_the_table_says_where_every_job_is(tmp_path, capsys):
     made, me = manifest(tmp_path, 4), Owner.me()
     made.finish(claimed(made, me), 0.25)
     made.fail(claimed(made, me), 1, "RuntimeError: boom", retries=0)
-    assert claimed(made, dead).name == "003-seed2"
+    assert claimed(made, me).name == "003-seed2"
     (tmp_path / "003-seed2").mkdir()
     written = ['{"step": 64, "train/return_last_100": 0.5}', '{"step": 96, "update": 2}', '{"step": 1']
     (tmp_path / "003-seed2" / "metrics.jsonl").write_text("\n".join(written))
@@ -353,10 +338,10 @@ def test_the_table_says_where_every_job_is(tmp_path, dead, capsys):
 
 
 def test_a_terminal_shows_the_jobs_that_run(tmp_path):
-    made, out = manifest(tmp_path, 2), io.StringIO()
-    claimed(made, Owner.me())
+    made, out, me = manifest(tmp_path, 2), io.StringIO(), Owner.me()
     view = View(Console(file=out, force_terminal=True, width=100), made)
-    with view.live:
+    with made.working(me), view.live:
+        claimed(made, me)
         view.refresh()
         view.say("a [line]")
     text = out.getvalue()
@@ -533,7 +518,7 @@ def test_what_a_server_starts_is_a_process_of_its_own(in_tmp):
 def test_gpus_and_threads_are_shared_out(tmp_path, monkeypatch):
     """As the pool starts the jobs, whether or not this machine has GPUs."""
     manifest, starts = Manifest(tmp_path), []
-    jobs = [NewJob(f"s{n}", (f"seed={n}",), f"{n}", threads, 10) for n, threads in enumerate((2, 1))]
+    jobs = [Job(f"s{n}", (f"seed={n}",), f"{n}", threads, 10) for n, threads in enumerate((2, 1))]
     manifest.submit(SweepSpec(("seed=0,1",)), jobs)
     pool = Pool(manifest, View(Console(file=io.StringIO()), manifest), places=2, gpus=("5", "6"))
     monkeypatch.setattr(processes, "start", lambda target, arguments, log, **how: starts.append((arguments, how)))
@@ -630,7 +615,7 @@ def test_the_commands_of_the_guide_run(in_tmp):
     spec, folder = specify(Path("my_sweep.yaml"), [], [], None), Path("sweeps/my_sweep")
     folder.mkdir(parents=True)
     made = Manifest(folder)
-    assert made.submit(spec, [NewJob("", lines, str(lines), 1, 1) for lines in expand(axes(spec))]) == 18
+    assert made.submit(spec, [Job("", lines, str(lines), 1, 1) for lines in expand(axes(spec))]) == 18
     while (job := claimed(made, Owner.me())) is not None:
         made.finish(job, 1.0)
     for line in commands("docs/sweeps.md"):

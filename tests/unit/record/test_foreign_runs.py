@@ -28,7 +28,7 @@ from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints, sha256
 from rlmem.run.stored import stored_config
 from rlmem.run.train import train
-from rlmem.sweep.jobs import NewJob
+from rlmem.sweep.jobs import Job
 from rlmem.sweep.manifest import SUPER_JOURNAL, Manifest
 from rlmem.sweep.spec import SweepSpec
 
@@ -378,7 +378,7 @@ def swept(name: str, *overrides: str) -> Manifest:
     """A sweep of one job that was never begun."""
     Path(name).mkdir()
     manifest = Manifest(Path(name))
-    manifest.submit(SweepSpec(overrides), [NewJob("one", overrides, "hash", 1, 32)])
+    manifest.submit(SweepSpec(overrides), [Job("one", overrides, "hash", 1, 32)])
     return manifest
 
 

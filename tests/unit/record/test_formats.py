@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from helpers import ROOT, changed, small_run
 
 import rlmem
@@ -17,9 +16,9 @@ from rlmem.config.foreign import foreign_problems
 from rlmem.config.overrides import leaf_paths
 from rlmem.config.targets import MOVED
 from rlmem.errors import UserError
-from rlmem.record import formats, rundir
+from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints, read, sha256
-from rlmem.record.formats import FORMAT, OLDEST, OtherFormat, migrated
+from rlmem.record.formats import FORMAT, OLDEST, OtherFormat
 from rlmem.record.recorder import read_jsonl
 from rlmem.record.trust import sealed
 from rlmem.run.stored import experiment_of, require_same_experiment, stored_config
@@ -110,16 +109,7 @@ def test_a_run_of_a_removed_compiler_acts_and_resumes_as_its_message_suggests(in
     assert rlmem.Run(run_dir).config["compile"] == "off"
 
 
-def test_a_migration_changes_nothing_of_what_it_has_migrated(stored):
-    """A kill may leave a new config.yaml beside the run.json of before."""
-    config = migrated("config", yaml.safe_load((stored / "config.yaml").read_text()), OLDEST)
-    assert migrated("config", config, OLDEST) == config
-    state = read(Checkpoints(stored / "checkpoints").paths()[-1])
-    again = migrated("checkpoint", state, OLDEST)
-    assert again["experiment"] == state["experiment"] and again.keys() == state.keys()
-
-
-def test_a_migrated_configuration_has_the_keys_of_a_new_one(stored):
+def test_a_stored_configuration_has_the_keys_of_a_new_one(stored):
     new = rundir.read(STORED / f"format_{FORMAT}" / stored.name)[0]
     assert dict(leaf_paths(rundir.read(stored)[0])).keys() == dict(leaf_paths(new)).keys()
     best = [read(folder / "checkpoints" / "best.pt") for folder in (stored, STORED / f"format_{FORMAT}" / stored.name)]
@@ -208,8 +198,7 @@ def test_a_number_opens_no_door(in_tmp):
             rlmem.load(run_dir)
 
 
-def test_every_migration_is_from_a_format_that_is_kept():
-    assert len(formats.MIGRATIONS) == FORMAT - OLDEST
+def test_runs_of_every_format_are_kept():
     assert {path.name for path in STORED.iterdir() if path.is_dir()} == {"early", *(n.split("/")[0] for n in NAMES)}
 
 
