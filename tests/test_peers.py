@@ -19,10 +19,10 @@ from rlmem.evidence.page.html import page
 from rlmem.evidence.peers import FIELDS, described, measured
 from rlmem.evidence.reading import read
 from rlmem.evidence.records import Record
+from rlmem.evidence.references import GAMES, reference_of
 from rlmem.evidence.tables import publish, tables, write
 from rlmem.evidence.verdict import Outcome
 from rlmem.record.facts import RunRecord
-from rlmem.stats import GAMES, reference_of
 
 ROOT = Path(__file__).parent.parent
 RNG = np.random.default_rng

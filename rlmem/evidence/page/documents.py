@@ -23,10 +23,9 @@ from rlmem.evidence.page.find import Item, published
 from rlmem.evidence.page.groups import Section
 from rlmem.evidence.tables import provenance_problem
 from rlmem.evidence.verdict import Word
-from rlmem.record import rundir
-from rlmem.stats import figures
-from rlmem.stats.figures import COLOURS
-from rlmem.stats.tables import Cell, Markdown, Table, in_markdown
+from rlmem.record import figures, rundir
+from rlmem.record.figures import COLOURS
+from rlmem.record.tables import Cell, Markdown, Table, in_markdown
 from rlmem.system import received
 
 if TYPE_CHECKING:

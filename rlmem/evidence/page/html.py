@@ -17,8 +17,8 @@ from rlmem.evidence.page.draw import inline
 from rlmem.evidence.page.facts import INTERVALS, departures, key_in_words
 from rlmem.evidence.page.find import Item
 from rlmem.evidence.page.groups import Group, Section
-from rlmem.stats.figures import COLOURS
-from rlmem.stats.tables import Cell, cell_text
+from rlmem.record.figures import COLOURS
+from rlmem.record.tables import Cell, cell_text
 from rlmem.system.received import content
 
 PICTURES = 1 << 26
@@ -26,7 +26,7 @@ PICTURES = 1 << 26
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Characters that control a terminal or the order of a text."""
 STROKES = ("none", "5 2", "1 1.5", "6 2 1 2")
-"""`rlmem.stats.figures.DASHES` as SVG writes them."""
+"""`rlmem.record.figures.DASHES` as SVG writes them."""
 MEDIA_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
 BADGES = (
     dict.fromkeys(("matches", "supported", "done"), "good")

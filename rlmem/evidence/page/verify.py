@@ -39,8 +39,9 @@ from rlmem.evidence.records import (
     is_analysed,
     read_series,
 )
+from rlmem.evidence.references import reference_of
 from rlmem.evidence.tables import provenance_problem
-from rlmem.stats import figures, reference_of
+from rlmem.record import figures
 from rlmem.system import received
 
 SHOWN = 20
