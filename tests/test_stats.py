@@ -247,9 +247,8 @@ def test_a_robot_without_an_expert_is_refused():
 
 
 def test_statistics_need_numpy_and_scipy_s_functions_alone():
-    code = (
-        "import sys, rlmem.evidence.statistics\nprint({'scipy.stats', 'torch', 'matplotlib', 'hydra'} & {*sys.modules})"
-    )
+    heavy = {"scipy.stats", "torch", "matplotlib", "hydra"}
+    code = f"import sys, rlmem.evidence.statistics\nprint({heavy} & {{*sys.modules}})"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "set()"
 
