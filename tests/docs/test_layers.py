@@ -57,11 +57,6 @@ LAYERS = {
     ),
     "parallel": Layer("how the processes of one run talk, not what they compute", "errors system", "torch"),
     "conformance": Layer("the memory contract, measured", "errors types scan memory", "torch numpy"),
-    "stats": Layer(
-        "numbers of many runs, tables of them, and the look of figures",
-        "errors",
-        others="numpy scipy.special matplotlib lazy:rich",
-    ),
     "acting": Layer(
         "acting in environments: rollouts, evaluation, films; never a concrete environment",
         "errors types seeding spaces system scan batching agents",
@@ -73,9 +68,9 @@ LAYERS = {
         "hydra omegaconf pydantic pydantic_core annotated_types yaml",
     ),
     "record": Layer(
-        "what a run leaves behind, and the loggers beside it",
+        "what a run leaves behind, the loggers beside it, tables, and the look of figures",
         "__version__ errors types system config",
-        "torch yaml filelock rich lazy:tensorboard lazy:wandb",
+        "torch numpy yaml filelock rich matplotlib lazy:tensorboard lazy:wandb",
     ),
     "loops": Layer(
         "when to act, learn, evaluate and save",
@@ -110,32 +105,31 @@ LAYERS = {
     ),
     "analysis": Layer(
         "looking into what was trained",
-        "errors types seeding spaces memory batching agents stats acting config record loops run",
+        "errors types seeding spaces memory batching agents acting config record loops run",
         "torch numpy gymnasium lazy:matplotlib lazy:scipy lazy:sklearn",
     ),
     "bench": Layer(
         "speed compared with named peers and physical limits",
-        "errors system scan stats config record loops run",
+        "errors system scan config record loops run",
         "torch rich lazy:popgym lazy:sb3_contrib lazy:stable_baselines3 lazy:matplotlib",
     ),
     "evidence": Layer(
-        "tables and figures of papers: runs, published numbers, verdicts; pages and plots of many runs",
-        "__version__ errors system stats config record run sweep population lazy:analysis lazy:bench",
-        "numpy yaml pydantic filelock packaging matplotlib jinja2 markupsafe lazy:rich",
+        "statistics of many runs; papers as experiments with verdicts; pages and plots; profiles of memories",
+        "__version__ errors system config record run sweep population lazy:analysis lazy:bench",
+        "numpy scipy.special yaml pydantic filelock packaging matplotlib jinja2 markupsafe lazy:rich",
     ),
-    "report": Layer("profiles of memories", "errors stats config record sweep evidence", "numpy matplotlib"),
     "api": Layer(
         "what `import rlmem` offers: training, trained agents, environments and memories in Python",
-        "__version__ errors types seeding spaces system scan memory nets agents parallel stats acting config record "
+        "__version__ errors types seeding spaces system scan memory nets agents parallel acting config record "
         "loops run sweep evidence",
         "torch numpy gymnasium yaml rich lazy:onnxruntime lazy:onnxscript huggingface_hub lazy:safetensors",
     ),
     "commands": Layer(
         "the command line; --help must be instant, so what is heavy is imported inside a command",
         "errors system.command system.strictjson config.messages analysis.declared __version__ lazy:types lazy:seeding "
-        "lazy:spaces lazy:system lazy:conformance lazy:stats lazy:parallel lazy:acting lazy:config lazy:record "
+        "lazy:spaces lazy:system lazy:conformance lazy:parallel lazy:acting lazy:config lazy:record "
         "lazy:loops lazy:supervised lazy:run lazy:sweep lazy:population lazy:analysis lazy:bench "
-        "lazy:evidence lazy:report lazy:api",
+        "lazy:evidence lazy:api",
         "yaml lazy:gymnasium lazy:shtab",
     ),
     "__main__": Layer("`python -m rlmem`", "commands"),
@@ -241,7 +235,7 @@ def test_every_layer_is_there_and_few_stand_at_the_top():
         path.stem for path in (ROOT / "rlmem").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
     }
     assert entries == {"__init__", *LAYERS}
-    assert len(entries) <= 32
+    assert len(entries) <= 31
 
 
 def test_the_table_of_layers_in_the_design_is_this_one():

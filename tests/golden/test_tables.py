@@ -14,10 +14,10 @@ from torch.nn.functional import pad
 
 from rlmem.errors import UserError
 from rlmem.evidence.metrics import reduced
+from rlmem.evidence.statistics import iqm
 from rlmem.losses.on_policy import discounted_return, gae, lambda_return, prefix_return, vtrace
 from rlmem.memory.ffm import FFM
 from rlmem.scan import chosen_engine, linear_scan
-from rlmem.stats import iqm
 
 KINDS = ("linrec", "returns", "metrics", "init_tables")
 ENGINES = ("loop", "chunked", "native")

@@ -9,9 +9,9 @@ from rlmem.evidence.experiment import Cell
 from rlmem.evidence.metrics import NORMALISED, reduced
 from rlmem.evidence.reading import read
 from rlmem.evidence.records import Curve, Record
+from rlmem.evidence.references import Reference, reference_of
 from rlmem.evidence.tables import publish
 from rlmem.evidence.verdict import Outcome
-from rlmem.stats import Reference, reference_of
 
 ITEMS = ("memoroids/figure4", "rethinking_transformers/table2")
 STEPS = range(1000, 11_000, 1000)

@@ -696,7 +696,7 @@ def test_every_option_of_an_analysis_has_a_flag(capsys):
 
 MINE = '''
 from rlmem.analysis.output import Result
-from rlmem.stats.figures import figure
+from rlmem.record.figures import figure
 
 
 def lengths(run, *, episodes: int = 3, factor: float = 1.0, slots: str = "all"):

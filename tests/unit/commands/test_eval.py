@@ -15,11 +15,11 @@ from helpers import SMALLEST, small_run
 from rlmem.commands.cli import main
 from rlmem.errors import UserError
 from rlmem.evidence.page.evaluations import evaluated, means, runs_table
+from rlmem.evidence.statistics import contrast
 from rlmem.record.checkpoint import Checkpoints, sha256
 from rlmem.record.recorder import read_jsonl
+from rlmem.record.tables import Value
 from rlmem.run.evaluate import evaluate_run
-from rlmem.stats import contrast
-from rlmem.stats.tables import Value
 
 RUNS = {"mlp-0": ("mlp", 0), "mlp-1": ("mlp", 1), "gru-0": ("gru", 0)}
 

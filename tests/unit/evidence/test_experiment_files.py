@@ -14,8 +14,8 @@ from rlmem.evidence.records import Record, read_results
 from rlmem.evidence.tables import tables
 from rlmem.evidence.training import Training
 from rlmem.evidence.verdict import Outcome
+from rlmem.record.tables import Table, cell_text
 from rlmem.run import forecast
-from rlmem.stats.tables import Table, cell_text
 
 BASE = """# A figure
 claim: FFM is better.

@@ -20,8 +20,8 @@ from rlmem.evidence.page import leaderboard as board_page
 from rlmem.evidence.page.find import Item, find
 from rlmem.evidence.reading import read
 from rlmem.evidence.records import Record, read_results, write_results
-from rlmem.stats import iqm, ranks
-from rlmem.stats.tables import cell_text
+from rlmem.evidence.statistics import iqm, ranks
+from rlmem.record.tables import cell_text
 
 STATE = 256
 UNEQUAL = {"mlp": 0, "frame_stack": 257, "shm": 258, "gpt": 8065, "gtrxl": 8065}

@@ -15,9 +15,8 @@ from rlmem.evidence.reading import read
 from rlmem.evidence.records import Record
 from rlmem.evidence.tables import tables
 from rlmem.evidence.training import size_remarks
+from rlmem.evidence.twins import TwinReturns, memory_bias, memory_improvability, observability_gap, table
 from rlmem.evidence.verdict import Outcome
-from rlmem.stats import memory_bias, memory_improvability, observability_gap
-from rlmem.stats.twins import TwinReturns, table
 
 PARTIAL, FULL = [0.5, 0.7], [0.9, 0.9]
 WITHOUT, WITHOUT_FULL = [-0.2, 0.0], [0.8, 1.0]

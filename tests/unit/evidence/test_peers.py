@@ -19,10 +19,10 @@ from rlmem.evidence.page.html import page
 from rlmem.evidence.peers import FIELDS, described, measured
 from rlmem.evidence.reading import read
 from rlmem.evidence.records import Record
+from rlmem.evidence.references import GAMES, reference_of
 from rlmem.evidence.tables import publish, tables, write
 from rlmem.evidence.verdict import Outcome
 from rlmem.record.facts import RunRecord
-from rlmem.stats import GAMES, reference_of
 
 RNG = np.random.default_rng
 
@@ -257,7 +257,7 @@ def test_findings_reach_the_page_and_its_badges(file, in_tmp):
     publish(made, in_tmp / "published")
     for folder in ("reproduce", "published"):
         shown = page(find([in_tmp / folder]), "A report")
-        assert '<span class="badge busy">undecided</span>' in shown and "ours &gt;= sb3 within 10" in shown
+        assert '<span class="badge undecided">undecided</span>' in shown and "ours &gt;= sb3 within 10" in shown
     fewer = replace(made, records=[record for record in made.records if record.row != "sb3"])
     with pytest.raises(UserError, match="4 of its runs would be lost, first sb3 cartpole_ppo seed 0"):
         publish(fewer, in_tmp / "published")

@@ -7,9 +7,8 @@ from helpers import ROOT
 
 from rlmem.commands.cli import main
 from rlmem.errors import UserError
-from rlmem.report.profile import draw
-from rlmem.report.profile.panels import PANELS
-from rlmem.report.profile.run import cells, chance, default_folder, profiles, specification, table
+from rlmem.evidence import profile
+from rlmem.evidence.profile import PANELS, cells, chance, default_folder, profiles, specification, table
 from rlmem.sweep.jobs import Owner
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.run import _compose
@@ -108,7 +107,7 @@ def test_memories_and_their_settings_have_profiles_of_their_own(tmp_path):
     assert rows == {"ffm trace_size=8": [1.0, 1.0], "ffm trace_size=16": [1.0, 1.0], "gru": [None, None]}
     read = list(csv.DictReader(cells(found, panels).csv().splitlines()))
     assert len(read) == 27 and [row["score"] for row in read[:3]] == ["1.0", "1.0", ""]
-    figure = draw.picture(found[0], panels)
+    figure = profile.picture(found[0], panels)
     assert sorted(text.get_text() for text in figure.axes[0].texts) == ["1.00"] * 6
 
 
@@ -117,14 +116,14 @@ def test_a_page_keeps_what_stands_around_the_profiles(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("before\n\n<!-- profiles:begin -->\nearlier\n<!-- profiles:end -->\n\nafter\n")
     for _ in range(2):
-        draw.page(found, panels, "What it cost.", page)
+        profile.page(found, panels, "What it cost.", page)
         text = page.read_text()
         assert text.startswith("before\n\n<!--") and text.endswith("-->\n\nafter\n") and "earlier" not in text
         assert text.count("| gru | 1.00 | 1.00 |") == text.count("](images/profile/gru.svg)") == 1
     assert (tmp_path / "images" / "profile" / "gru.svg").stat().st_size > 1000
     page.write_text("nothing")
     with pytest.raises(UserError, match="expected one line <!-- profiles:begin"):
-        draw.page(found, panels, "", page)
+        profile.page(found, panels, "", page)
 
 
 def test_the_page_describes_the_panels():

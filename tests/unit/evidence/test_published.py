@@ -9,7 +9,7 @@ from rlmem_envs.occlusion.robots import PUBLISHED as ROBOTS
 from rlmem.config.paths import conf_dir
 from rlmem.errors import Fault, UserError
 from rlmem.evidence.published import PAPERS, load, misprints
-from rlmem.stats import REFERENCES, expert_normalised, reference_of
+from rlmem.evidence.references import REFERENCES, expert_normalised, reference_of
 
 FOLDER = conf_dir().parent / "experiments" / "published"
 TABLES = {

@@ -31,9 +31,9 @@ from rlmem.evidence.page.html import page
 from rlmem.evidence.page.verify import verify
 from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.tables import write
+from rlmem.record.figures import COLOURS
 from rlmem.record.recorder import read_jsonl
-from rlmem.stats.figures import COLOURS
-from rlmem.stats.tables import Value, cell_text
+from rlmem.record.tables import Value, cell_text
 from rlmem.sweep.run import Options
 from tests.docs.test_readme import blocks
 

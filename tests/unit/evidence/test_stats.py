@@ -12,11 +12,10 @@ import pytest
 from helpers import ROOT
 from scipy.stats import mannwhitneyu
 
-from rlmem.stats import (
+from rlmem.evidence.references import REFERENCES, expert_normalised, reference_of
+from rlmem.evidence.statistics import (
     AGGREGATES,
-    REFERENCES,
     bootstrap,
-    expert_normalised,
     interval,
     iqm,
     mann_whitney_u,
@@ -27,7 +26,6 @@ from rlmem.stats import (
     percentile_bounds,
     performance_profile,
     probability_of_improvement,
-    reference_of,
     resample,
 )
 from tests.docs.test_readme import blocks
@@ -165,7 +163,7 @@ def test_one_task_is_the_plain_bootstrap():
 def test_the_same_generator_gives_the_same_interval_however_many_fit_at_once(monkeypatch):
     whole, better = interval(A, rng=rng(3)), probability_of_improvement(A, B, rng=rng(3))
     assert interval(A, rng=rng(4)) != whole
-    monkeypatch.setattr("rlmem.stats.resampling.AT_ONCE", 1000)
+    monkeypatch.setattr("rlmem.evidence.statistics.AT_ONCE", 1000)
     assert interval(A, rng=rng(3)) == whole
     assert probability_of_improvement(A, B, rng=rng(3)).probability == better.probability
 
@@ -249,7 +247,8 @@ def test_a_robot_without_an_expert_is_refused():
 
 
 def test_statistics_need_numpy_and_scipy_s_functions_alone():
-    code = "import sys, rlmem.stats; print({'scipy.stats', 'torch', 'matplotlib', 'hydra'} & set(sys.modules))"
+    heavy = {"scipy.stats", "torch", "matplotlib", "hydra"}
+    code = f"import sys, rlmem.evidence.statistics\nprint({heavy} & {{*sys.modules}})"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "set()"
 

@@ -16,9 +16,8 @@ from rlmem.evidence.metrics import range_of_key, range_of_metric, range_of_retur
 from rlmem.evidence.published import load as published
 from rlmem.evidence.reading import read
 from rlmem.evidence.records import Record
+from rlmem.evidence.statistics import ANY, contrast, runs_to_decide
 from rlmem.evidence.verdict import MEAN, Outcome, _printed
-from rlmem.stats import contrast, runs_to_decide
-from rlmem.stats.welch import ANY
 
 RNG = np.random.default_rng
 

@@ -228,7 +228,7 @@ def test_one_file_has_all_numbers_and_a_card_its_columns(made, tmp_path):
     assert {line["commit"] for line in lines if line["kind"] == "metric"} == {"0123456789ab"}
 
 
-def test_every_item_has_its_tables_as_latex_and_a_figure_as_pdf(tmp_path):
+def test_every_item_has_its_tables_as_latex_and_its_curves_as_pdf(tmp_path):
     for name in ("lprnn/figure2", "rlmem/state_tracking"):  # measured, and trained
         for file in (ROOT / "results").glob(f"{name}.laptop*.csv"):
             (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -236,9 +236,8 @@ def test_every_item_has_its_tables_as_latex_and_a_figure_as_pdf(tmp_path):
     command = ["report", str(tmp_path / "lprnn"), str(tmp_path / "rlmem"), "--latex", str(tmp_path / "latex")]
     assert main(command) == 0
     files = {path.relative_to(tmp_path / "latex").as_posix(): path.read_bytes() for path in tmp_path.glob("latex/*/*")}
-    assert set(files) == {
-        f"{name}.laptop.{kind}" for name in ("lprnn/figure2", "rlmem/state_tracking") for kind in ("tex", "pdf")
-    }
+    trained = "rlmem/state_tracking.laptop"
+    assert {*files} == {"lprnn/figure2.laptop.tex", f"{trained}.tex", f"{trained}.pdf"}
     for name, content in files.items():
         assert content.startswith(b"%PDF" if name.endswith("pdf") else b"% ")
     assert rb"\caption{What the claim expects of lprnn/figure2: supported}" in files["lprnn/figure2.laptop.tex"]

@@ -6,8 +6,8 @@ import io
 import numpy as np
 import pytest
 
-from rlmem.stats import interval, mean
-from rlmem.stats.tables import Table, Value, cell_text, in_markdown
+from rlmem.evidence.statistics import interval, mean
+from rlmem.record.tables import Table, Value, cell_text, in_markdown
 
 SMALL = Table(
     "Return, 5 % gone",

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlmem.stats.tables import Cell, Table, Value
-from rlmem.stats.welch import contrast
+from rlmem.evidence.statistics import contrast
+from rlmem.record.tables import Cell, Table, Value
 
 FEWEST_ERRORS = 2.0
 """What memory could gain must be so many standard errors from zero, or a share of it says nothing."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rlmem.stats.aggregate import Array
+from rlmem.evidence.statistics import Array
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, fields
 from numbers import Integral, Real
-from typing import Literal
+from typing import Any, Literal
 
 from rlmem.errors import printable
-from rlmem.stats.resampling import Interval
 
 MISSING = "–"
 UNBOUNDED = 10_000
@@ -41,8 +40,8 @@ class Value:
     """The number of runs; shown in CSV only."""
 
     @classmethod
-    def of(cls, interval: Interval) -> Value:
-        """An estimate with its bootstrap interval."""
+    def of(cls, interval: Any) -> Value:
+        """An estimate with its bootstrap interval (`rlmem.evidence.statistics.Interval`)."""
         return cls(interval.value, low=interval.low, high=interval.high, n=interval.runs)
 
 
