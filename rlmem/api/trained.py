@@ -151,7 +151,7 @@ class TrainedAgent:
         here = lambda array: torch.from_numpy(array).to(self.device)  # noqa: E731
         inputs = Inputs(each_leaf(here, shown), state.prev_action, here(prev_reward), here(begins))
         generator, exploration = None if greedy else self.generator, self.exploration
-        if generator is not None:
+        if generator is not None and exploration.by_episode:
             exploration = exploration.drawn(state.episode_draw, begins, generator)
         with self._lock, one_thread(), constant_weights(self._kept):
             if self._weights.changed():  # what was derived may be of several weights
