@@ -190,7 +190,7 @@ class Collector:
         finished = np.zeros(self.env.num_envs, bool)
         stream_age = np.zeros_like(self.age)  # slots since the rollout or the episode began
         began, dropped = self.steps, False
-        with constant_weights() if slots >= SEVERAL else nullcontext():
+        with constant_weights(self.agent) if slots >= SEVERAL else nullcontext():
             while True:
                 t, counted = len(record.slots), self.steps - began
                 done = finished.all() if complete_episodes else t >= slots and counted > 0
