@@ -55,7 +55,7 @@ LAYERS = {
         "types spaces scan batching memory nets",
         "torch numpy gymnasium.Space gymnasium.spaces",
     ),
-    "parallel": Layer("how the processes of one run talk, not what they compute", "errors system", "torch"),
+    "parallel": Layer("how the processes of one run talk, not what they compute", "errors types system", "torch"),
     "conformance": Layer("the memory contract, measured", "errors types scan memory", "torch numpy"),
     "acting": Layer(
         "acting in environments: rollouts, evaluation, films; never a concrete environment",
@@ -74,12 +74,12 @@ LAYERS = {
     ),
     "loops": Layer(
         "when to act, learn, evaluate and save",
-        "errors types seeding system memory batching replay agents parallel acting record",
+        "errors types seeding system memory batching replay agents acting record",
         "torch numpy gymnasium",
     ),
     "algos": Layer(
         "from a batch to a better agent",
-        "types seeding spaces nets batching losses agents parallel acting loops",
+        "types seeding spaces nets batching losses agents acting loops",
         "torch numpy gymnasium",
     ),
     "supervised": Layer(
@@ -89,8 +89,8 @@ LAYERS = {
     ),
     "run": Layer(
         "from a configuration to a trained agent",
-        "__version__ errors seeding spaces system scan memory nets batching agents parallel acting config record loops "
-        "algos supervised",
+        "__version__ errors types seeding spaces system scan memory nets batching agents parallel acting config record "
+        "loops algos supervised",
         "torch numpy gymnasium yaml rich",
     ),
     "sweep": Layer(

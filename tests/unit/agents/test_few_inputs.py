@@ -147,7 +147,7 @@ def test_subclasses_read_every_slot_unless_they_say_otherwise():
     inputs, encoder, memory = some(CARDS, SUITS), Encoder(CARDS, SUITS, 16), Doubled(16, 12)
     trunk = Trunk(encoder, memory)
     y = memory(encoder(*inputs), memory.initial_state(6), inputs.start)[0]
-    with torch.no_grad(), constant_weights():
+    with torch.no_grad(), constant_weights(trunk):
         stepped, _ = trunk.step(inputs.map(lambda field: field[:, 0]), memory.initial_state(6))
     torch.testing.assert_close(trunk.read(rows(inputs), None), y)
     torch.testing.assert_close(stepped, y[:, 0])
@@ -160,7 +160,7 @@ def test_acting_reads_from_the_table_what_it_reads_without(memory):
     trunk, inputs = Trunk(encoder, make_memory(memory, 16, hidden_size=12)), some(PAIRS, MOVES)
     few, found = trunk.few_inputs, []
     for trunk.few_inputs in (few, None):
-        with torch.no_grad(), constant_weights():
+        with torch.no_grad(), constant_weights(trunk):
             state, outputs = trunk.initial_state(6), []
             for t in range(20):
                 y, state = trunk.step(inputs.map(lambda field, t=t: field[:, t]), state)

@@ -9,9 +9,8 @@ import torch
 from gymnasium import spaces
 
 from rlmem.nets.encoder import Embeddings, Encoder
-from rlmem.nets.heads import Head
+from rlmem.nets.heads import DeterministicHead, Head, QHead, TanhGaussianHead, TwinQ, TwinQDiscrete
 from rlmem.nets.layers import HeadLayers
-from rlmem.nets.off_policy_heads import DeterministicHead, QHead, TanhGaussianHead, TwinQ, TwinQDiscrete
 from rlmem.spaces import JointActions
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)
@@ -87,7 +86,6 @@ def test_twins_over_discrete_actions_are_independent():
     assert torch.equal(q[1], twins.heads[1](x))
     q[0].sum().backward()
     assert all(p.grad.abs().max() == 0 for p in twins.heads[1].parameters())
-    assert TwinQDiscrete(6, 4, HeadLayers((8,)), twins=3)(x).shape == (3, 2, 5, 4)
 
 
 def test_twins_over_continuous_actions_are_independent_and_differentiable_in_the_action():

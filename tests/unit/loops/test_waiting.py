@@ -135,7 +135,7 @@ def test_no_memory_waits_for_the_device(name, learning):
     x, start, state = torch.randn(3, 20, 8, device=DEVICE), with_host(begins, DEVICE), memory.initial_state(3)
 
     def act():
-        with torch.no_grad(), constant_weights():
+        with torch.no_grad(), constant_weights(memory):
             memory.step(x[:, 0], memory.step(x[:, 1], state, start[:, 1])[1], start[:, 7])
 
     def learn():

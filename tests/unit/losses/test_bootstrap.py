@@ -21,7 +21,8 @@ from rlmem.agents.trunk import Trunk
 from rlmem.algos.impala import Impala
 from rlmem.algos.ppo import PPO
 from rlmem.batching import Segment, Tape
-from rlmem.losses.on_policy import gae, lambda_return, n_step_return, vtrace
+from rlmem.losses.off_policy import n_step_return
+from rlmem.losses.on_policy import gae, lambda_return, vtrace
 from rlmem.nets.encoder import Encoder
 
 GAMMA, LAMBDA, N, RHO_BAR, C_BAR = 0.9, 0.8, 3, 0.9, 1.1

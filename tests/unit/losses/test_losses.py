@@ -16,6 +16,7 @@ from rlmem.losses.off_policy import (
     greedy_value,
     huber,
     huber_of_mean,
+    n_step_return,
     soft_value,
     soft_value_discrete,
     temperature_loss,
@@ -27,14 +28,12 @@ from rlmem.losses.on_policy import (
     gae,
     lambda_return,
     masked_mean,
-    n_step_return,
     prefix_return,
     standardise,
     value_error,
     vtrace,
 )
-from rlmem.nets.heads import Categorical, Gaussian, MultiCategorical
-from rlmem.nets.off_policy_heads import TanhGaussian
+from rlmem.nets.heads import Categorical, Gaussian, MultiCategorical, TanhGaussian
 
 
 class Slots:

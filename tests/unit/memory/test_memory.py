@@ -8,7 +8,7 @@ from torch.utils._pytree import tree_leaves
 from rlmem.memory import FFM, LPRNN
 from rlmem.memory.base import Packing
 from rlmem.memory.recurrence import LinearRecurrence
-from rlmem.scan.native import constant_weights, derived
+from rlmem.scan.native import constant_weights, of_weights
 
 B, T, D = 4, 60, 6
 
@@ -29,7 +29,7 @@ def test_steps_are_the_same_where_weights_are_constant(memory_name):
     memory = make_memory(memory_name, D)
     with torch.no_grad():
         truth = acted(memory)
-        with constant_weights():
+        with constant_weights(memory):
             found = acted(memory)
     for ours, plain in zip(found, truth, strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
@@ -69,30 +69,44 @@ def test_a_fused_step_reads_no_state_that_does_not_fit(bad):
             memory.step(x, *changes[bad])
 
 
-def test_what_is_derived_from_weights_is_computed_once_and_not_kept():
-    W, computed = torch.nn.Parameter(torch.eye(3)[:2]), []
+class Doubling(torch.nn.Linear):
+    """Counts how often its weight was doubled."""
 
-    def make(weight):
-        computed.append(weight)
-        return 2 * weight
+    count = 0
 
-    derived("twice", W, make), derived("twice", W, make)
-    assert len(computed) == 2, "weights may change"
-    with constant_weights():
-        derived("twice", W, make)
-        assert len(computed) == 3, "a gradient may be recorded"
-    with constant_weights(), torch.no_grad():
-        assert derived("twice", W, make) is derived("twice", W, make)
-        assert torch.equal(derived("thrice", W, lambda weight: 3 * weight), 3 * W), "another value of the same weight"
-        assert len(computed) == 4
-        W.add_(1)
-        assert torch.equal(derived("twice", W, make), 2 * W), "it has changed nevertheless"
-        with constant_weights():
-            derived("twice", W, make)
-        assert len(computed) == 6
+    @of_weights
+    def doubled(self):
+        self.count += 1
+        return 2 * self.weight
+
+
+def test_what_is_made_of_weights_is_made_once_while_they_are_constant():
+    layer, other = Doubling(3, 2), Doubling(3, 2)
+    layer.doubled(), layer.doubled()
+    assert layer.count == 2, "weights may change"
+    with constant_weights(layer):
+        layer.doubled(), layer.doubled()
+        assert layer.count == 4, "a gradient may be recorded"
+        with torch.no_grad():
+            first = layer.doubled()
+            assert layer.doubled() is first
+            other.doubled(), other.doubled()
+            with constant_weights(torch.nn.Sequential(other)):
+                assert other.doubled() is other.doubled()
+                layer.doubled()
+            assert layer.doubled() is first
+    assert (layer.count, other.count) == (6, 3), "another network's weights may change"
     with torch.no_grad():
-        W.add_(1)
-        assert torch.equal(derived("twice", W, make), 2 * W)
+        layer.weight.add_(1)
+        assert torch.equal(layer.doubled(), 2 * layer.weight)
+
+
+def test_values_of_weights_are_carried_from_one_scope_to_the_next():
+    layer, constants = Doubling(3, 2), {}
+    for _ in range(2):
+        with torch.no_grad(), constant_weights(layer, constants):
+            layer.doubled()
+    assert layer.count == 1
 
 
 def test_spans_are_packed_longest_first():

@@ -85,10 +85,11 @@ def test_a_row_does_not_depend_on_the_rows_beside_it():
     """What slots give together, as in training, is what each gave alone, as in acting: not a bit differs."""
     torch.manual_seed(0)
     x = torch.randn(300, 70)
-    for layer in (torch.nn.Linear(70, 50), torch.nn.Linear(70, 4)):
-        with torch.no_grad(), constant_weights():
-            together = linear(x, layer.weight, layer.bias)
+    for layer in (native.Linear(70, 50), native.Linear(70, 4)):
+        with torch.no_grad(), constant_weights(layer):
+            together = layer(x)
             for rows in (1, 2, 7, 64, 299):
+                assert torch.equal(layer(x[:rows]), together[:rows])
                 assert torch.equal(linear(x[:rows], layer.weight, layer.bias), together[:rows])
 
 
