@@ -1,15 +1,17 @@
-"""The data that moves through rlmem: batches of B rows and T slots, memory states, and annotated scalars."""
+"""The data that moves through rlmem: batches of B rows and T slots, memory states, and annotated scalars; and the
+processes that it moves between."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
 from annotated_types import Ge, Gt, Le, Lt
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import register_pytree_node, tree_map, tree_map_only
 
 Obs = Any
@@ -225,6 +227,73 @@ class Spans(NamedTuple):
         """The spans from longest to shortest [E], and the place of each span in that order [E]."""
         by_length = np.argsort(-self.length, kind="stable")
         return by_length, np.argsort(by_length)
+
+
+T = TypeVar("T")
+
+
+class Processes:
+    """The processes that train one run together: this one by itself, which sends nothing; `rlmem.parallel` has several.
+
+    Every method communicates, so all processes must call it, in the same order.
+
+    rank: the number of this process among the `size` of its run
+    """
+
+    rank, size = 0, 1
+
+    def summed(self, x: Tensor) -> Tensor:
+        """The sum of x over all processes. Its gradient is that of this process's x alone: see `sum_gradients`."""
+        return x
+
+    def largest(self, x: Tensor) -> Tensor:
+        """The largest x of all processes, element by element, without gradient."""
+        return x
+
+    def least(self, number: int) -> int:
+        """The least number of all processes."""
+        return number
+
+    def totals(self, *numbers: float) -> tuple[float, ...]:
+        """The sum over all processes of each number."""
+        return numbers
+
+    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Replace every gradient by its sum over all processes, which hold the same sum afterwards, bit for bit.
+
+        The sum is the gradient of the loss, which is a mean over the rows of all processes
+        (`rlmem.algos.on_policy.mean`): each process has the terms of its own rows.
+        """
+
+    def of_first(self, value: T) -> T:
+        """The first process's value, on every process; what the others pass is ignored.
+
+        value: tensors (returned on the CPU), numbers, strings, and containers of them
+        """
+        return value
+
+    def gathered(self, value: T) -> list[T]:
+        """The values that all pass, by rank, on the first process; [] on the others. Values may be those of
+        `of_first`."""
+        return [value]
+
+
+_processes = [Processes()]
+
+
+def processes() -> Processes:
+    """The processes that train together at present."""
+    return _processes[-1]
+
+
+@contextmanager
+def trained_by(several: Processes) -> Iterator[None]:
+    """Within, `processes()` are `several`."""
+    _processes.append(several)
+    try:
+        yield
+    finally:
+        _processes.pop()
 
 
 PositiveInt = Annotated[int, Gt(0)]

@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 os.environ["WANDB_MODE"] = "offline"  # no test reaches a server, whatever key this machine has
-os.environ["HF_HUB_OFFLINE"] = "1"  # nor does any reach the Hub, but for those of tests/test_hub.py, which bring one
+os.environ["HF_HUB_OFFLINE"] = "1"  # nor does any reach the Hub, but for those of test_hub.py, which bring one
 os.environ.setdefault("RLMEM_KEY", "of the tests")  # tests make no key in the user's home
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # a test per core; more threads would wait by spinning
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the many processes that tests start find the modules compiled
@@ -49,20 +49,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("recording", found, ids=lambda r: r.name)
     marker = metafunc.definition.get_closest_marker("recorded_env")
     if marker:
-        files = [path for path in env_recordings(metafunc.config) if path.stem.startswith(marker.args)]
+        files = [path for path in golden_env.recordings(metafunc.config) if path.stem.startswith(marker.args)]
         if "path" in metafunc.fixturenames:
             metafunc.parametrize("path", files, ids=lambda path: path.stem)
         else:
             found = [episode for path in files for episode in golden_env.episodes(path)]
             metafunc.parametrize("episode", found, ids=lambda episode: episode.name)
-
-
-def env_recordings(config: pytest.Config) -> list[Path]:
-    """The recorded environment files of ours and of --golden-env."""
-    folders = [golden_env.FOLDER, *map(Path, config.getoption("golden_env"))]
-    if empty := [str(folder) for folder in folders if not any(folder.glob("*.npz"))]:
-        raise pytest.UsageError(f"--golden-env {', '.join(empty)}: no recordings (*.npz) there")
-    return [path for folder in folders for path in sorted(folder.glob("*.npz"))]
 
 
 @pytest.fixture(params=once_per_class())

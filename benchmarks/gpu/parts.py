@@ -94,9 +94,9 @@ Verdicts = Iterator[Verdict]
 
 def run_tests(setting: Setting, numbers: Numbers) -> Verdicts:
     """The tests marked gpu. A dry run takes one of them: they all belong to `make test`."""
-    marked = [str(file) for file in ROOT.glob("tests/test_*.py") if "pytest.mark.gpu" in file.read_text()]
+    marked = [str(file) for file in ROOT.glob("tests/**/test_*.py") if "pytest.mark.gpu" in file.read_text()]
     every = [*marked, "-n", str(min(12, cores())), "--dist", "worksteal"]
-    chosen = ["tests/test_gpu.py", "-k", "values and ffm"] if setting.dry else every
+    chosen = ["tests/runs/test_gpu.py", "-k", "values and ffm"] if setting.dry else every
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "tests.xml")
         options = ["-m", "gpu", "-p", "no:cacheprovider", f"--junitxml={report}", *chosen]

@@ -11,8 +11,8 @@ from rlmem.analysis.loaded import LoadedRun
 from rlmem.analysis.output import Result
 from rlmem.errors import UserError
 from rlmem.memory.ffm import FFM
+from rlmem.record.figures import COLOURS, figure
 from rlmem.run.assemble import assemble
-from rlmem.stats.figures import COLOURS, figure
 
 Times = dict[str, NDArray[np.float64]]
 """t_alpha [m] of the traces and t_omega [c] of the contexts, in slots."""

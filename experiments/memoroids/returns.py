@@ -1,4 +1,4 @@
-"""Returns and advantages by scan, beside the loops that they replace."""
+"""Returns and advantages by scan, compared with the loops that they replace."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from rlmem.bench.skeleton import Bench, Numbers, Table, progress, quotient
@@ -15,7 +14,7 @@ from rlmem.losses.on_policy import discounted_return, gae, prefix_return
 
 GAMMA, LAMBDA = 0.99, 0.95
 PREFIX, PREFIX_SCAN, RETURN, RETURN_SCAN = "prefix: episodes", "prefix: scan", "return: steps", "return: scan"
-PYTHON, LISTS, NUMPY, TORCH, SCAN = "python", "lists", "numpy", "torch", "scan"
+LOOP, SCAN = "torch", "scan"
 
 
 @dataclass
@@ -48,8 +47,8 @@ class ReturnsBench(Bench):
     def tables(self, result: Numbers) -> Iterator[Table]:
         title = "discounted sums of episodes in one row (ms, and how many times faster the scan is)"
         yield table(title, ("episodes", "longest"), {PREFIX: PREFIX_SCAN, RETURN: RETURN_SCAN}, result["returns"])
-        title = "GAE (ms, and how many times faster the scan is; lists: python's loop without its conversions)"
-        yield table(title, ("T", "B"), dict.fromkeys((PYTHON, LISTS, NUMPY, TORCH), SCAN), result["gae"])
+        title = "GAE (ms, and how many times faster the scan is)"
+        yield table(title, ("T", "B"), {LOOP: SCAN}, result["gae"])
 
     def notes(self, result: Numbers) -> Iterator[str]:
         for case in result["returns"] + result["gae"]:
@@ -114,40 +113,18 @@ def return_methods(episodes: int, longest: int, device: torch.device = CPU) -> t
 def gae_methods(T: int, B: int, device: torch.device = CPU) -> dict[str, Run]:
     """Methods that compute the advantages of T steps of B environments, [T, B], or [B, T] for the scan."""
     generator = torch.Generator().manual_seed(0)
-    reward = torch.rand(T, B, generator=generator)
-    value = torch.randn(T + 1, B, generator=generator)
-    done = torch.rand(T, B, generator=generator) < 0.01
+    reward = torch.rand(T, B, generator=generator).to(device)
+    value = torch.randn(T + 1, B, generator=generator).to(device)
+    done = (torch.rand(T, B, generator=generator) < 0.01).to(device)
     goes_on = 1 - done.float()
-    by_environment = [x.T.contiguous().to(device) for x in (reward, value, done)]
-    lists = [x.tolist() for x in by_environment]
-    arrays = [x.numpy() for x in (reward, value, goes_on)]
-    tensors = [x.to(device) for x in (reward, value, goes_on)]
-    row = lambda x: torch.cat([x, x.new_zeros(1, B)]).T.contiguous().to(device)  # noqa: E731
-    rows = row(reward), by_environment[1], row(done), row(torch.ones_like(done))
+    row = lambda x: torch.cat([x, x.new_zeros(1, B)]).T.contiguous()  # noqa: E731
+    rows = row(reward), value.T.contiguous(), row(done), row(torch.ones_like(done))
 
-    def numbers(data: list[list[list[Any]]]) -> list[list[float]]:
-        advantages = []
-        for rewards, values, dones in zip(*data, strict=True):
-            A, backwards, v_next = 0.0, [], values[-1]
-            for r, v, d in zip(reversed(rewards), reversed(values[:-1]), reversed(dones), strict=True):
-                A = r - v if d else r + GAMMA * v_next - v + GAMMA * LAMBDA * A
-                v_next = v
-                backwards.append(A)
-            advantages.append(backwards[::-1])
-        return advantages
-
-    def steps(data: Any, advantages: Any) -> Any:
-        r, v, goes_on = data
-        A = 0.0
+    def steps() -> torch.Tensor:
+        advantages, A = torch.empty(T, B, device=device), torch.zeros(B, device=device)
         for t in reversed(range(T)):
-            delta = r[t] + GAMMA * v[t + 1] * goes_on[t] - v[t]
+            delta = reward[t] + GAMMA * value[t + 1] * goes_on[t] - value[t]
             advantages[t] = A = delta + GAMMA * LAMBDA * goes_on[t] * A
         return advantages
 
-    return {
-        PYTHON: lambda: torch.tensor(numbers([x.tolist() for x in by_environment]), device=device),
-        LISTS: lambda: numbers(lists),
-        NUMPY: lambda: steps(arrays, np.empty((T, B), np.float32)),
-        TORCH: lambda: steps(tensors, torch.empty(T, B, device=device)),
-        SCAN: lambda: gae(*rows, GAMMA, LAMBDA)[:, :-1],
-    }
+    return {LOOP: steps, SCAN: lambda: gae(*rows, GAMMA, LAMBDA)[:, :-1]}

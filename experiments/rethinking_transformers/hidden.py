@@ -12,7 +12,7 @@ from rlmem.analysis.loaded import Keeper, LoadedRun
 from rlmem.analysis.output import Result, beside_null
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
-from rlmem.stats.figures import COLOURS, INK, figure
+from rlmem.record.figures import COLOURS, INK, figure
 from rlmem.types import Batch
 
 TERMINAL = "T"

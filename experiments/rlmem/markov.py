@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rlmem.analysis.loaded import Episodes, LoadedRun
 from rlmem.analysis.output import Result, curve_rows
 from rlmem.errors import UserError
-from rlmem.stats.figures import COLOURS, figure, whole_numbers
+from rlmem.record.figures import COLOURS, figure, whole_numbers
 
 Array = NDArray[np.float64]
 LAMBDAS = (0.0, 0.95)

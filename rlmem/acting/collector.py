@@ -190,7 +190,7 @@ class Collector:
         finished = np.zeros(self.env.num_envs, bool)
         stream_age = np.zeros_like(self.age)  # slots since the rollout or the episode began
         began, dropped = self.steps, False
-        with constant_weights() if slots >= SEVERAL else nullcontext():
+        with constant_weights(self.agent) if slots >= SEVERAL else nullcontext():
             while True:
                 t, counted = len(record.slots), self.steps - began
                 done = finished.all() if complete_episodes else t >= slots and counted > 0
@@ -241,10 +241,10 @@ class Collector:
         here = lambda array: to_device(array, self.device)  # noqa: E731
         inputs = Inputs(each_leaf(here, self.obs), self.prev_action, here(self.prev_reward), here(self.start))
         began = perf_counter()
-        if self.generator is not None:
+        if exploration.by_episode and self.generator is not None:
             exploration = exploration.drawn(self.episode_draw, self.start, self.generator)
-            if exploration.episode_draw is not None:
-                self.episode_draw = exploration.episode_draw
+            assert exploration.episode_draw is not None
+            self.episode_draw = exploration.episode_draw
         action, log_prob, self.state = self.agent.act(inputs, self.state, self.generator, exploration)
         try:
             env_action = self.to_env(action.cpu().numpy())

@@ -37,14 +37,12 @@ class Exploration:
     episode_draw: Tensor | None = None
 
     def drawn(self, draws: Tensor, begins: np.ndarray, generator: torch.Generator) -> "Exploration":
-        """This exploration with the draws of episodes, if it is by episodes.
+        """This exploration, which is by episodes, with the draws of episodes.
 
         draws: of the running episodes, [N]
         begins: [N], where an episode begins now, which gets another draw
         generator: draws them
         """
-        if not self.by_episode:
-            return self
         if begins.any():
             drawn = torch.rand(len(begins), generator=generator, device=draws.device)
             draws = torch.where(to_device(begins, draws.device), drawn, draws)

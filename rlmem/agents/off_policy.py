@@ -10,9 +10,17 @@ from torch import Tensor, nn
 
 from rlmem.agents.actor_critic import ON_POLICY, Agent, Exploration
 from rlmem.agents.trunk import Trunks
-from rlmem.nets.heads import Categorical, Head, masked
+from rlmem.nets.heads import (
+    Categorical,
+    DeterministicHead,
+    Head,
+    QHead,
+    TanhGaussianHead,
+    TwinQ,
+    TwinQDiscrete,
+    masked,
+)
 from rlmem.nets.layers import HeadLayers
-from rlmem.nets.off_policy_heads import DeterministicHead, QHead, TanhGaussianHead, TwinQ, TwinQDiscrete
 from rlmem.spaces import JointActions
 from rlmem.types import Batch, Inputs, State, action_mask
 

@@ -13,7 +13,7 @@ from rlmem.memory.base import Memory, Projecting
 from rlmem.nets.encoder import InputEncoder
 from rlmem.nets.graphs import recorded
 from rlmem.nets.running import name_leaf
-from rlmem.scan.native import derived, derives_once, rows_alike
+from rlmem.scan.native import is_constant, of_weights, rows_alike
 from rlmem.types import Batch, Inputs, State
 
 LEAST_SLOTS = 2
@@ -99,19 +99,18 @@ class Trunk(nn.Module):
         """
         if self.few_inputs is None or not self._repeats(inputs):
             return self.memory, self.encoder(*inputs)
-        few = self.few_inputs
-        projects = self.projects and (inputs.start.dim() > 1 or not torch.is_grad_enabled())
-
-        def encoded(weight: Tensor) -> tuple[Tensor, Tensor | None]:
-            with rows_alike():
-                x = self.encoder(*few.all())
-                return x, cast(Projecting, self.memory).project_slots(x) if projects else None
-
-        x, p = derived("all inputs", next(self.encoder.parameters()), encoded)
-        number = few.number(inputs)
-        if p is None:
+        (x, p), number = self.all_inputs(), self.few_inputs.number(inputs)
+        if p is None or (inputs.start.dim() == 1 and torch.is_grad_enabled()):
             return self.memory, nn.functional.embedding(number, x)
         return Table(cast(Projecting, self.memory), p), number
+
+    @of_weights
+    def all_inputs(self) -> tuple[Tensor, Tensor | None]:
+        """All inputs as the encoder gives them [n, D], and their projections by the memory; None: it makes none."""
+        assert self.few_inputs is not None
+        with rows_alike():
+            x = self.encoder(*self.few_inputs.all())
+            return x, cast(Projecting, self.memory).project_slots(x) if self.projects else None
 
     def _repeats(self, inputs: Inputs) -> bool:
         """Whether it is faster to encode all inputs than every slot.
@@ -120,7 +119,7 @@ class Trunk(nn.Module):
         """
         if torch.compiler.is_compiling() or not inputs.start.is_cpu or any(map(_is_hooked, self.modules())):
             return False
-        most = MOST_KEPT if derives_once() else inputs.start.numel() // LEAST_SLOTS
+        most = MOST_KEPT if is_constant() else inputs.start.numel() // LEAST_SLOTS
         return self.few_inputs is not None and self.few_inputs.count <= most
 
     def _own(self, inputs: Inputs) -> Inputs:
@@ -240,9 +239,3 @@ class Trunks(nn.Module):
 
     def _state0(self, batch: Batch) -> Sequence[State | None]:
         return [None] * len(self.trunks) if batch.state0 is None else batch.state0
-
-
-def is_hooked(module: nn.Module) -> bool:
-    """True if a module has hooks of its own for its inputs, outputs or gradients."""
-    hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
-    return bool(hooks)

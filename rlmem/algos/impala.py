@@ -13,8 +13,16 @@ from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, mean, means, rep
 from rlmem.batching import Batching, Rollout, Rows
 from rlmem.loops.on_policy import ActorLoop
 from rlmem.losses.on_policy import clipped_surrogate, vtrace
-from rlmem.parallel import summed
-from rlmem.types import Batch, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat, action_mask
+from rlmem.types import (
+    Batch,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    UnitFloat,
+    action_mask,
+    processes,
+)
 
 
 @dataclass(kw_only=True)
@@ -135,7 +143,7 @@ class Impala(OnPolicy):
             "ratio_max_dev": replay_deviation(log_ratio, batch.mask),
             "rho_mean": mean(log_ratio.clamp(max=log(self.rho_bar)).exp(), mask),
         }
-        loss = loss * summed(mask.sum()) if self.reduction == "sum" else loss
+        loss = loss * processes().summed(mask.sum()) if self.reduction == "sum" else loss
         for name, auxiliary in self.auxiliary(batch, critic).items():
             loss, metrics[name] = loss + auxiliary, auxiliary
         return loss, metrics

@@ -17,7 +17,7 @@ from rlmem.algos.on_policy import Finite
 from rlmem.batching import Segment
 from rlmem.loops.off_policy import OffPolicyLoop
 from rlmem.loops.parts import OnNan
-from rlmem.losses.on_policy import n_step_return
+from rlmem.losses.off_policy import n_step_return
 from rlmem.nets.layers import HeadSettings
 from rlmem.types import (
     Batch,

@@ -19,8 +19,7 @@ from rlmem.loops.on_policy import OnPolicyLoop
 from rlmem.loops.parts import OnNan
 from rlmem.losses.on_policy import masked_mean, masked_total
 from rlmem.nets.layers import HeadSettings
-from rlmem.parallel import alone, largest, least, place, sum_gradients, summed, totals
-from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, on_host
+from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, on_host, processes
 
 MOST_SKIPPED = 100
 """Steps that may be skipped in a row; parameters that fail more often will not recover."""
@@ -61,7 +60,8 @@ class FromRollouts(HeadSettings, Algorithm):
         self.agent, self.generator, self.finite = agent, generator, Finite(on_nan)
         self.weights: list[nn.Parameter] = list(agent.parameters())
         self.optim = self.make_optimiser(self.weights)
-        if agent.graphs is not None and alone():  # in several processes, a gradient holds means over the rows of all
+        alone = processes().size == 1  # with several, a gradient holds means over the rows of all
+        if agent.graphs is not None and alone:
             agent.graphs.record(self)
 
     def outline(self, plan: Plan) -> Outline:
@@ -103,7 +103,7 @@ class FromRollouts(HeadSettings, Algorithm):
         most: minibatches of a pass, at most one per row of any process
         """
         n = len(batch.mask)
-        parts = least(min(most, n))
+        parts = processes().least(min(most, n))
         orders = (torch.randperm(n, generator=self.generator) for _ in range(epochs))
         return [learn(batch.rows(part)) for order in orders for part in order.tensor_split(parts)]
 
@@ -152,7 +152,7 @@ class FromRollouts(HeadSettings, Algorithm):
         """
         for parameter, gradient in zip(self.weights, gradients or self.gradients(loss), strict=True):
             parameter.grad = gradient
-        sum_gradients(self.weights)
+        processes().sum_gradients(self.weights)
         limit = float("inf") if self.max_grad_norm is None else self.max_grad_norm
         grad_norm = nn.utils.clip_grad_norm_(self.weights, limit)
         self.finite.step(self.optim, loss=loss, grad_norm=grad_norm)
@@ -177,7 +177,7 @@ class FromRollouts(HeadSettings, Algorithm):
             action = action.clamp(-1, 1)  # as the environment does; a mean far outside would hide how little it differs
             measures |= {"actions_at_bounds": (actions_at_bounds, action), "action_spread": (action_spread, action)}
         n = len(features)
-        *sums, count = totals(*(n * float(measure(x)) if n else 0.0 for measure, x in measures.values()), n)
+        *sums, count = processes().totals(*(n * float(measure(x)) if n else 0.0 for measure, x in measures.values()), n)
         return {name: total / count for name, total in zip(measures, sums, strict=True)}
 
     def state_dict(self) -> dict[str, Any]:
@@ -225,10 +225,10 @@ class OnPolicy(FromRollouts):
 
 def mean(x: Tensor, mask: Tensor) -> Tensor:
     """`masked_mean`, over the rows of all processes."""
-    if alone():
+    if processes().size == 1:
         return masked_mean(x, mask)
     total, count = masked_total(x, mask)
-    sums = summed(torch.cat([total.view(-1), count.to(total.dtype)[None]]))
+    sums = processes().summed(torch.cat([total.view(-1), count.to(total.dtype)[None]]))
     return sums[:-1].view_as(total) / sums[-1].clamp(min=1)
 
 
@@ -243,12 +243,12 @@ def replay_deviation(log_ratio: Tensor, mask: Tensor) -> Tensor:
     It is no more than rounding if training reads what acting read and pi is still the policy mu that acted
     (docs/design.md).
     """
-    return largest(torch.where(mask, (log_ratio.exp() - 1).abs(), 0).max())
+    return processes().largest(torch.where(mask, (log_ratio.exp() - 1).abs(), 0).max())
 
 
 def cut(rollout: Rollout, batching: Batching) -> Rows:
     """The rows of a rollout; one row without an acted slot if other processes took all of the last steps."""
-    if alone() or on_host(rollout.streams.mask).any():
+    if processes().size == 1 or on_host(rollout.streams.mask).any():
         return batching.rows(rollout.streams)
     none = np.zeros(1, np.int64)
     return Rows(env=none, begin=none, length=none + 1, acted=none, device=rollout.streams.mask.device)
@@ -257,12 +257,12 @@ def cut(rollout: Rollout, batching: Batching) -> Rows:
 def batch_metrics(rollout: Rollout, rows: Rows, batch: Batch) -> dict[str, float]:
     """Metrics of how the rollouts of all processes were cut into rows."""
     counts = len(rows.env), int(on_host(rollout.streams.start).sum()), int(on_host(batch.mask).sum())
-    number, episodes, transitions, padding = totals(*counts, rows.pad_fraction)
+    number, episodes, transitions, padding = processes().totals(*counts, rows.pad_fraction)
     return {
         "batch/rows": int(number),
         "batch/episodes": int(episodes),
         "batch/transitions": int(transitions),
-        "batch/pad_fraction": padding / place().size,
+        "batch/pad_fraction": padding / processes().size,
     }
 
 

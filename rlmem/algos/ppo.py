@@ -21,8 +21,16 @@ from rlmem.losses.on_policy import (
     with_discrepancy,
 )
 from rlmem.nets.graphs import recorded
-from rlmem.parallel import largest
-from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, ShareBelowOne, UnitFloat, action_mask
+from rlmem.types import (
+    Batch,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    ShareBelowOne,
+    UnitFloat,
+    action_mask,
+    processes,
+)
 
 
 @dataclass(kw_only=True)
@@ -132,7 +140,7 @@ class PPO(ScaledRewards, OnPolicy):
     def _scale(self, streams: Batch) -> float:
         """The factor of the rewards, which is chosen from these streams [N, T+1] if it is not known yet."""
         if self.scale is None:
-            _, exponent = math.frexp(float(largest(streams.reward.abs().amax())))
+            _, exponent = math.frexp(float(processes().largest(streams.reward.abs().amax())))
             unit = 2.0 ** max(0, exponent - 1)  # so that no square is too large
             returns = discounted_return(streams.reward / unit, streams.terminated, streams.mask, self.gamma)
             self.scale = 1 / max(unit * float(mean(returns.square(), streams.mask).sqrt()), 1.0)

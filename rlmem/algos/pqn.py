@@ -17,8 +17,7 @@ from rlmem.losses.off_policy import chosen, greedy_value
 from rlmem.losses.on_policy import lambda_return
 from rlmem.nets.graphs import recorded
 from rlmem.nets.layers import NormedHeadSettings
-from rlmem.parallel import totals
-from rlmem.types import Batch, PositiveFloat, PositiveInt, UnitFloat, action_mask
+from rlmem.types import Batch, PositiveFloat, PositiveInt, UnitFloat, action_mask, processes
 
 
 @dataclass(kw_only=True)
@@ -104,7 +103,7 @@ class PQN(ScaledRewards, NormedHeadSettings, FromRollouts):
     def _scale_rewards(self, streams: Batch) -> None:
         """Choose `scale` where `reward_scale` leaves it open, from the rewards of all processes."""
         rewards = streams.reward[streams.mask].double()
-        total, count = totals(float(rewards.square().sum()), int((rewards != 0).sum()))
+        total, count = processes().totals(float(rewards.square().sum()), int((rewards != 0).sum()))
         if self.scale is None and count:
             self.scale = 1 / max((total / count) ** 0.5, LEAST_REWARD)
 

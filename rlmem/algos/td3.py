@@ -10,8 +10,8 @@ from torch import Tensor
 from rlmem.agents.actor_critic import Exploration
 from rlmem.agents.off_policy import DeterministicAgent
 from rlmem.agents.trunk import Trunks
-from rlmem.algos.actor_critic import OffPolicyActorCritic, frozen
 from rlmem.algos.off_policy import Metrics, Slots
+from rlmem.algos.sac import OffPolicyActorCritic, frozen
 from rlmem.types import Batch, NonNegativeFloat, PositiveInt
 
 

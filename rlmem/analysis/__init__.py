@@ -78,7 +78,7 @@ def analyze(
         raise UserError(f"analyze: needs {' and '.join(missing)}, which is not installed; e.g. {extra('report')}")
     from rlmem.analysis.loaded import load_run
     from rlmem.loops.base import one_thread
-    from rlmem.stats.figures import style
+    from rlmem.record.figures import style
 
     run = None if run_dir is None else load_run(run_dir, step, seed, trust)
     try:

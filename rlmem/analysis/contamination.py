@@ -14,8 +14,8 @@ from rlmem.analysis.loaded import Episodes, LoadedRun
 from rlmem.analysis.output import LOOKS, Result, beside_null, curve_rows, if_reached
 from rlmem.analysis.readout import actions, knows_q, opinions
 from rlmem.errors import UserError
+from rlmem.record.figures import figure, whole_numbers
 from rlmem.seeding import Streams
-from rlmem.stats.figures import figure, whole_numbers
 
 Array = NDArray[np.float64]
 

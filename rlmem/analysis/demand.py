@@ -16,7 +16,7 @@ from rlmem.analysis.recall import densities
 from rlmem.config.messages import sentence
 from rlmem.config.schema import WRAPPER
 from rlmem.errors import UserError
-from rlmem.stats.figures import as_image, figure
+from rlmem.record.figures import as_image, figure
 
 Array = NDArray[np.float64]
 

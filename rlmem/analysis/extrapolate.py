@@ -13,9 +13,9 @@ from rlmem.analysis.output import Result
 from rlmem.config.messages import sentence
 from rlmem.config.overrides import parse
 from rlmem.errors import UserError
+from rlmem.record.figures import COLOURS, figure
 from rlmem.run.build import EVAL_ENVS, evaluation_node
 from rlmem.seeding import Streams
-from rlmem.stats.figures import COLOURS, figure
 
 OFFSETS = (0, 1, 2, 3, 4, 8, 16, 32)
 """Letters beyond the trained length n (Lu et al. 2024, arXiv:2405.17358, figure 14); n - floor(n / 2) is added."""

@@ -13,7 +13,7 @@ from rlmem.analysis.output import Result, ragged
 from rlmem.batching import Batching, unroll
 from rlmem.batching.base import least
 from rlmem.memory.base import Memory
-from rlmem.stats.figures import COLOURS, figure, whole_numbers
+from rlmem.record.figures import COLOURS, figure, whole_numbers
 
 Array = NDArray[np.float64]
 SIDE_BY_SIDE = 32

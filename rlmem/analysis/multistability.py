@@ -16,7 +16,7 @@ from rlmem.analysis.output import LOOKS, Result, beside_null, curve_rows, if_rea
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 from rlmem.memory.base import Memory
-from rlmem.stats.figures import figure
+from rlmem.record.figures import figure
 from rlmem.types import State
 
 Array = NDArray[np.float64]

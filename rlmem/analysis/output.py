@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from rlmem.analysis import Summary
 from rlmem.errors import UserError, writing
-from rlmem.record import rundir
-from rlmem.stats import figures
+from rlmem.record import figures, rundir
 
 ASKED = "asked.json"
 """The file that `rlmem reproduce` puts beside an analysis, with the options that it asked for."""

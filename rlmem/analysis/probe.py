@@ -14,7 +14,7 @@ from rlmem.analysis.loaded import Episodes, Keeper, LoadedRun
 from rlmem.analysis.output import LOOKS, Result
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError
-from rlmem.stats.figures import COLOURS, figure
+from rlmem.record.figures import COLOURS, figure
 
 Array = NDArray[np.float64]
 PROBES = ("linear", "nonlinear")

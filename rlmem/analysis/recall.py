@@ -15,7 +15,7 @@ from rlmem.analysis.loaded import Episodes, LoadedRun
 from rlmem.analysis.output import LOOKS, Result, beside_null, curve_rows, ragged
 from rlmem.analysis.readout import name_of, reader, total
 from rlmem.errors import UserError
-from rlmem.stats.figures import COLOURS, figure, whole_numbers
+from rlmem.record.figures import COLOURS, figure, whole_numbers
 
 Array = NDArray[np.float64]
 

@@ -17,7 +17,7 @@ from rlmem.acting.returned import flat_mask
 from rlmem.agents.actor_critic import Agent, Exploration
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
-from rlmem.scan.native import Kept, constant_weights
+from rlmem.scan.native import Constants, constant_weights
 from rlmem.seeding import Streams
 from rlmem.spaces import ACTION_MASK, OBSERVATION, by_path, component_sizes, is_tree, leaves, no_action, to_env
 from rlmem.types import Inputs, State, each_leaf
@@ -85,7 +85,7 @@ class TrainedAgent:
         self.reads_reward = network.reads_reward
         self._leaves = leaves_read(network, observation_space)
         self._checks = {name: ObservationCheck(space) for name, space in self._leaves.items()}
-        self._to_env, self._kept, self._lock = to_env(action_space), Kept(), Lock()
+        self._to_env, self._constants, self._lock = to_env(action_space), Constants(), Lock()
         self._weights = Weights(self.network)
         self.seed(seed)
 
@@ -151,12 +151,13 @@ class TrainedAgent:
         here = lambda array: torch.from_numpy(array).to(self.device)  # noqa: E731
         inputs = Inputs(each_leaf(here, shown), state.prev_action, here(prev_reward), here(begins))
         generator, exploration = None if greedy else self.generator, self.exploration
-        if generator is not None:
+        if generator is not None and exploration.by_episode:
             exploration = exploration.drawn(state.episode_draw, begins, generator)
-        with self._lock, one_thread(), constant_weights(self._kept):
-            if self._weights.changed():  # what was derived may be of several weights
-                self._kept.clear()
-            action, _, memory = self.network.act(inputs, state.memory, generator, exploration)
+        with self._lock, one_thread():
+            if self._weights.changed():
+                self._constants.clear()
+            with constant_weights(self.network, self._constants):
+                action, _, memory = self.network.act(inputs, state.memory, generator, exploration)
         draw = state.episode_draw if exploration.episode_draw is None else exploration.episode_draw
         chosen = self._to_env(action.cpu().numpy())
         return chosen if state.vector else chosen[0], ActingState(memory, action, draw, False, state.vector)

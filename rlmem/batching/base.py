@@ -1,4 +1,4 @@
-"""The interface of batching schemes, how they describe what they cut, and the reading of whole rows with a memory."""
+"""The interface of batching schemes, tapes, which cut nothing, and the reading of whole rows with a memory."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from rlmem.types import Batch, Spans, State, broadcastable, on_host, to_device, with_host
+from rlmem.types import Batch, PositiveInt, Spans, State, broadcastable, on_host, to_device, with_host
 
 
 @dataclass(frozen=True)
@@ -128,37 +128,6 @@ class Pieces(NamedTuple):
     """[P], slots before `first` that are read without gradient; only a piece alone in its row has any."""
 
 
-class Placement:
-    """Where the slots of pieces go in rows [R, T]: one after another, padded on the right, or on the left if `right`.
-
-    row: [P], the row of each piece, ascending from 0 without gaps
-    shown: [P], slots of each piece, S in all
-    piece, offset: [S], the piece that each slot belongs to, and its number there
-    rows, width: R and T
-    """
-
-    def __init__(self, row: np.ndarray, shown: np.ndarray, right: bool = False):
-        ends = np.cumsum(shown)
-        self.piece = np.repeat(np.arange(len(row)), shown)
-        self.offset = np.arange(ends[-1]) - (ends - shown)[self.piece]
-        self.rows = int(row[-1]) + 1
-        in_row = np.bincount(row, shown, self.rows).astype(np.int64)
-        self.width = int(in_row.max())
-        self.pad_fraction = 1 - float(ends[-1]) / (self.rows * self.width)
-        shift = np.arange(self.rows) * self.width - (np.cumsum(in_row) - in_row)
-        if right:
-            shift += self.width - in_row
-        self.target = np.arange(ends[-1]) + shift[row[self.piece]]
-
-    def place(self, values: np.ndarray, padding: int = 0) -> np.ndarray:
-        """[S, ...] to [R, T, ...]."""
-        if self.pad_fraction == 0:
-            return values.reshape(self.rows, self.width, *values.shape[1:])
-        placed = np.full((self.rows * self.width, *values.shape[1:]), padding, values.dtype)
-        placed[self.target] = values
-        return placed.reshape(self.rows, self.width, *values.shape[1:])
-
-
 class Batching(ABC):
     """A scheme for cutting time into rows.
 
@@ -219,6 +188,56 @@ def draw_weighted(mass: Tensor, count: int, generator: torch.Generator) -> Tenso
     cumulative = mass.cumsum(0)
     at = torch.rand(count, dtype=torch.float64, generator=generator) * cumulative[-1]
     return torch.searchsorted(cumulative, at, right=True).clamp(max=len(mass) - 1)
+
+
+class Tape(Batching):
+    """Rows of whole episodes one after another, with start flags inside (Morad et al. 2024, arXiv:2402.09900, sec. 4).
+
+    On-policy, one row per environment: the stream as collected, neither cut nor padded; credit flows as far as the
+    rollout reaches. Off-policy, episodes are drawn uniformly with replacement until the row is full; the last one is
+    cut to fit, and is followed by the slot that its last target needs, too (published: targets come from a
+    second scan, over next observations). One row has no padding at all.
+
+    rows: rows of an off-policy batch, which share its size; the longest of them sets the padding of the others
+    detach_every: slots of an episode between cuts of the gradient through the state; null: cut at starts only
+    """
+
+    def __init__(self, rows: PositiveInt = 1, detach_every: PositiveInt | None = None):
+        self.num_rows, self.detach_every = rows, detach_every
+
+    def rows(self, streams: Batch) -> Rows:
+        _, T = streams.shape
+        env = np.flatnonzero(on_host(streams.mask).any(1))
+        whole = np.full_like(env, T)
+        return Rows(env, np.zeros_like(env), whole, whole, streams.mask.device, self.detach_every)
+
+    def on_policy_problem(self) -> str | None:
+        if self.num_rows == 1:
+            return None
+        return f"rows={self.num_rows} is for replay: on-policy there is one tape per environment; e.g. env.num_envs=8"
+
+    def longest_episode(self, batch_size: int) -> int:
+        return batch_size // self.num_rows
+
+    def replay_problem(self, batch_size: int) -> str | None:
+        if self.num_rows <= batch_size:
+            return None
+        return f"rows={self.num_rows} is more than the {batch_size} transitions of a batch; e.g. batching.rows=1"
+
+    def draw(self, lengths: Tensor, weight: Tensor | None, batch_size: int, generator: torch.Generator) -> Pieces:
+        R, longest = self.num_rows, -(-batch_size // self.num_rows)  # enough: each has an acted slot
+        size = torch.full((R, 1), batch_size // R)
+        size[: batch_size % R] += 1
+        if weight is None:
+            episode = torch.randint(len(lengths), (R, longest), generator=generator)
+        else:
+            episode = draw_weighted(weight.double(), R * longest, generator).view(R, longest)
+        acted = lengths[episode]
+        before = acted.cumsum(1) - acted
+        row, column = (before < size).nonzero(as_tuple=True)
+        acted = torch.minimum(acted, size - before)[row, column]
+        nothing = torch.zeros_like(row)
+        return Pieces(row, episode[row, column], nothing, acted, nothing)
 
 
 Reader = Callable[[Tensor, State, Tensor], tuple[Tensor, State]]

@@ -18,10 +18,10 @@ from rich.progress import track
 from rlmem.bench.timing import CPU, Stopwatch, using_threads
 from rlmem.config.messages import nearest, sentence
 from rlmem.errors import UserError, extra
+from rlmem.record import tables
+from rlmem.record.figures import COLOURS, figure, save
+from rlmem.record.tables import Cell
 from rlmem.run.assemble import choose_device
-from rlmem.stats import tables
-from rlmem.stats.figures import COLOURS, figure, save
-from rlmem.stats.tables import Cell
 from rlmem.system.hardware import installed_version, processor
 
 Numbers = dict[str, Any]

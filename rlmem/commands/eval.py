@@ -114,7 +114,7 @@ def _print_many(
     rows: Sequence[dict[str, Any]], why_not: dict[str, str], overrides: Sequence[str], args: Arguments
 ) -> None:
     from rlmem.evidence.page.evaluations import evaluated, means, means_table, runs_table
-    from rlmem.stats.tables import Table
+    from rlmem.record.tables import Table
 
     runs = evaluated(rows, shell(*overrides))
     cells = means(runs)

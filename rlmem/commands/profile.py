@@ -32,10 +32,10 @@ PARSER.add_overrides("as for train; several values of a key, such as memory=gru,
 
 
 def run(args: Arguments) -> int:
+    from rlmem.evidence import profile
     from rlmem.evidence.page.draw import require_matplotlib
-    from rlmem.report.profile import draw
-    from rlmem.report.profile.panels import BASE, PANELS
-    from rlmem.report.profile.run import default_folder, panels_in, profiles, specification, table
+    from rlmem.evidence.profile import BASE, PANELS
+    from rlmem.sweep.manifest import holds_sweep
     from rlmem.sweep.run import dry_run, job_hashes, sweep
 
     named = {panel.name: panel for panel in PANELS}
@@ -43,8 +43,8 @@ def run(args: Arguments) -> int:
     for name in asked:
         if name not in named:
             raise mistake(f"--panels {name}", "no such panel", near=nearest(name, named), accepted=named)
-    spec = specification(args.overrides, [named[name] for name in dict.fromkeys(asked)])
-    folder = args.dir or default_folder(args.overrides)
+    spec = profile.specification(args.overrides, [named[name] for name in dict.fromkeys(asked)])
+    folder = args.dir or profile.default_folder(args.overrides)
     if args.dry_run:
         show(dry_run(spec, folder))
         return 0
@@ -52,16 +52,17 @@ def run(args: Arguments) -> int:
     words = [*args.overrides, *(["--panels", args.panels] if args.panels else [])]
     again = f"rlmem profile {shell(*words, '--dir', folder)}"
     options = pool_options(args, again=again)
-    if there := [panel.name for panel in panels_in(folder) if panel.name not in asked]:  # stay, and wait
+    panels = profile.profiles(folder)[1] if holds_sweep(folder) else []
+    if others := [panel.name for panel in panels if panel.name not in asked]:  # stay, and wait
         options = replace(options, only=job_hashes(spec))
-        spec = specification(args.overrides, [panel for panel in PANELS if panel.name in {*asked, *there}])
+        spec = profile.specification(args.overrides, [panel for panel in PANELS if panel.name in {*asked, *others}])
     code = sweep(spec, folder, options)
-    found, panels = profiles(folder)
-    written = draw.write(found, panels, folder)
+    memories, panels = profile.profiles(folder)
+    files = profile.write(memories, panels, folder)
     if args.page:
-        given = dict(line.partition("=")[::2] for line in args.overrides)
-        budget = draw.budget(found, given.get("total_steps", BASE["total_steps"]), words)
-        draw.page(found, panels, budget, args.page)
-    show(table(found, panels).text())
-    show(f"wrote {', '.join(map(str, [*written, *([args.page] if args.page else [])]))}")
+        steps = dict(line.partition("=")[::2] for line in args.overrides).get("total_steps", BASE["total_steps"])
+        profile.page(memories, panels, profile.budget(memories, steps, words), args.page)
+        files.append(args.page)
+    show(profile.table(memories, panels).text())
+    show(f"wrote {', '.join(map(str, files))}")
     return code

@@ -15,7 +15,7 @@ PARSER = Parser(
     'runs/2026-01-31 --title "All of January"',
     "results --markdown RESULTS.md      what is published, as Markdown",
     "results --data results.csv.gz      all of its numbers as one file",
-    "results --latex paper              its tables as LaTeX, and its figures as PDF",
+    "results --latex paper              its tables as LaTeX, and its curves as PDF",
 )
 PARSER.add_argument("folders", nargs="+", type=folder, metavar="DIR", help="such directories, or folders of them")
 PARSER.add_argument("--out", type=out_file, metavar="FILE", help="the file to write (report.html)")
@@ -24,7 +24,7 @@ instead = "write published results as Markdown instead, with pictures of curves 
 PARSER.add_argument("--markdown", type=out_file, metavar="FILE", help=instead)
 one = "write all numbers of published results as one CSV file, with gzip, such as results.csv.gz"
 PARSER.add_argument("--data", type=out_file, metavar="FILE", help=one)
-tex = "write the tables of published results as LaTeX, and their figures as PDF, into FOLDER/<paper>"
+tex = "write the tables of published results as LaTeX, and their curves as PDF, into FOLDER/<paper>"
 PARSER.add_argument("--latex", type=Path, metavar="FOLDER", help=tex)
 
 

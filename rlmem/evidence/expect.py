@@ -26,8 +26,7 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rlmem.stats import Contrast, contrast, runs_to_decide
-from rlmem.stats.welch import ANY, Range
+from rlmem.evidence.statistics import ANY, Contrast, Range, contrast, runs_to_decide
 
 Scores = Mapping[tuple[str, str], NDArray[np.float64]]
 """(row, column) -> the metric of the runs that have ended, [seed]."""

@@ -25,7 +25,7 @@ from rlmem.evidence.runner import Runner
 from rlmem.evidence.sections import Lines
 from rlmem.evidence.training import Training
 from rlmem.evidence.verdict import Outcome, Word
-from rlmem.stats.tables import Cell, Table
+from rlmem.record.tables import Cell, Table
 
 
 def runner_of(

@@ -16,10 +16,9 @@ from rlmem.evidence import experiment
 from rlmem.evidence.metrics import in_words
 from rlmem.evidence.records import kept
 from rlmem.evidence.sections import Leaderboard
+from rlmem.evidence.statistics import SEED, Interval, interval, iqm, probability_of_improvement, ranks
 from rlmem.evidence.verdict import Outcome
-from rlmem.stats import interval, iqm, probability_of_improvement, ranks
-from rlmem.stats.resampling import SEED, Interval
-from rlmem.stats.tables import Cell, Table, Value
+from rlmem.record.tables import Cell, Table, Value
 
 LARGER = 1.1
 """A state with more than this times the numbers of that of `beside` is marked."""

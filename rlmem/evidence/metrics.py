@@ -13,10 +13,10 @@ from rlmem.config.messages import nearest, sentence
 from rlmem.config.paths import conf_dir
 from rlmem.config.targets import locate
 from rlmem.errors import UserError
+from rlmem.evidence.references import Reference, expert_normalised, reference_of
+from rlmem.evidence.statistics import ANY, Range
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
-from rlmem.stats import Reference, expert_normalised, reference_of
-from rlmem.stats.welch import ANY, Range
 from rlmem.system import received
 from rlmem.system.strictjson import number
 
@@ -67,7 +67,7 @@ METRICS: dict[str, tuple[str, str, str]] = {
 `last KEY`, `best KEY`, `least KEY`, `late KEY` and `area KEY` are metrics of any key, too; see also `STEPS_TO`.
 """
 NORMALISED = "normalised "
-"""Prefix of a metric on a scale where a random policy has 0 and an expert 100 (`rlmem.stats.expert_normalised`)."""
+"""Prefix of a metric on a scale where a random policy has 0 and an expert 100 (`rlmem.evidence.references`)."""
 BESIDE = ("final_eval", "best_eval", "mmer", "final_train")
 """The metrics that are read from every training run, whatever the table shows."""
 MOST = 200
@@ -103,7 +103,7 @@ def in_words(metric: str) -> str:
 def read(run: RunRecord, metrics: Sequence[str], task: str | None = None) -> dict[str, float]:
     """Those of `metrics` that the run has, by name.
 
-    task: whose reference (`rlmem.stats.reference_of`) normalises; None: that of the run's environment
+    task: whose reference (`references.reference_of`) normalises; None: that of the run's environment
 
     Raises UserError for a task without a known expert.
     """

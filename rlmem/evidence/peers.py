@@ -18,7 +18,7 @@ from rlmem.evidence.cost import steps_of
 from rlmem.evidence.experiment import Planned
 from rlmem.evidence.metrics import BESIDE, GREEDY, NORMALISED, made_of, reduced
 from rlmem.evidence.records import Curve, Record, integer, real
-from rlmem.stats import GAMES, Reference, reference_of
+from rlmem.evidence.references import GAMES, Reference, reference_of
 from rlmem.system.received import csv_rows
 
 FIELDS = ("game", "algorithm", "seed", "step", "return", "cpu_seconds", "versions", "machine")

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlmem.config.paths import results_dir
 from rlmem.errors import UserError, printable, writing
-from rlmem.evidence import catalog, registration
+from rlmem.evidence import catalog, registration, twins
 from rlmem.evidence.expect import NOT_TESTABLE, Scores
 from rlmem.evidence.folder import ELSEWHERE
 from rlmem.evidence.leaderboard import games, ranking, standings
@@ -34,9 +34,8 @@ from rlmem.evidence.registration import Registration
 from rlmem.evidence.sections import Twins
 from rlmem.evidence.verdict import MEAN, BesidePrinted, Outcome
 from rlmem.record import rundir
+from rlmem.record.tables import UNBOUNDED, Cell, Table, Value
 from rlmem.record.trust import sealed
-from rlmem.stats import twins
-from rlmem.stats.tables import UNBOUNDED, Cell, Table, Value
 from rlmem.system.strictjson import dumps
 
 WIDEST = 6

@@ -18,8 +18,7 @@ from rlmem.evidence.metrics import mean_range, range_of
 from rlmem.evidence.published import Printed, load, misprints
 from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.registration import change
-from rlmem.stats import contrast
-from rlmem.stats.welch import Range
+from rlmem.evidence.statistics import Range, contrast
 
 Word = Literal["supported", "contradicted", "undecided", "matches", "not tested here", "not run"]
 Likeness = Literal["matches", "differs", "undecided", "not tested"]

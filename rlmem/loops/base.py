@@ -20,8 +20,8 @@ from rlmem.errors import Fault
 from rlmem.loops.callbacks import notify
 from rlmem.loops.evaluation import Evaluations, result_metrics, result_text
 from rlmem.loops.parts import Output, Results, Training
-from rlmem.parallel import alone, largest, of_first, place
 from rlmem.system.signals import Stopped
+from rlmem.types import processes
 
 RECENT = 100
 """How many of the newest episodes the shown and logged mean return is over."""
@@ -129,8 +129,8 @@ class Loop(ABC):
 
     def asked_to_stop(self) -> BaseException | None:
         """The exception to raise if a signal has reached this process or another one of the run; None: continue."""
-        if not alone():
-            signum = int(largest(torch.tensor(getattr(self.stop, "signum", 0))))
+        if processes().size > 1:
+            signum = int(processes().largest(torch.tensor(getattr(self.stop, "signum", 0))))
             if not signum:  # a signal that came meanwhile counts when all have agreed on it
                 return None
             self.stop = self.stop or Stopped(signum)
@@ -208,8 +208,8 @@ class Loop(ABC):
         """Play evaluation episodes, on the first process alone, and keep the best agent."""
         self.recorder.require_intact()
         steps, play = self.collector.steps, self.evaluations.play
-        results = play(self.algo, self.agent, self.exploration, steps) if place().rank == 0 else {}
-        self.last_evaluation = results = of_first(results)
+        results = play(self.algo, self.agent, self.exploration, steps) if processes().rank == 0 else {}
+        self.last_evaluation = results = processes().of_first(results)
         last = steps >= self.total_steps or self.ends_early
         if (every := self.evaluations.film_every) and (last or due(every, self.evaluated, steps)):
             with one_thread():

@@ -3,8 +3,7 @@
 import torch
 
 from rlmem.agents.actor_critic import Network
-from rlmem.parallel import summed
-from rlmem.types import Batch
+from rlmem.types import Batch, processes
 
 
 @torch.no_grad()
@@ -25,6 +24,7 @@ def observe(streams: Batch, *networks: Network) -> None:
     seen = streams.mask & streams.start
     seen[:, 1:] |= streams.mask[:, :-1]
     weight = seen.double()[..., None]  # weights: selecting would make CUDA wait
+    summed = processes().summed
     count = summed(weight.sum())
     for leaf in dict.fromkeys(norm.leaf for norm in norms):
         obs = (streams.obs if leaf is None else streams.obs[leaf]).double()

@@ -12,7 +12,7 @@ from rlmem.loops.evaluation import Evaluations
 from rlmem.loops.observe import observe
 from rlmem.loops.parts import Output, Results, Training, make_collector, own_stream
 from rlmem.memory.base import redraw
-from rlmem.parallel import alone, gathered, place, totals
+from rlmem.types import processes
 
 RATIO_ALARM = {"float32": 1e-3, "tf32": 2.5e-3, "bf16": 2e-2}
 """By the precision of the run's products (docs/design.md, "Precision")."""
@@ -50,7 +50,7 @@ class OnPolicyLoop(Loop):
         `collector.steps` counts those of all processes. The first one gets the episodes of all, the others none.
         Environments are numbered as in one vector, and steps as if all processes had acted at the same pace.
         """
-        here, before = place(), self.collector.steps
+        here, before = processes(), self.collector.steps
         budget = self.total_steps - before
         self.exploration = self.algo.explore(before, self.total_steps)
         with one_thread():
@@ -61,19 +61,19 @@ class OnPolicyLoop(Loop):
                 state_slots=self.state_slots(replay=False),
                 exploration=self.exploration,
             )
-        if alone():
+        if here.size == 1:
             return rollout, ended
-        self.collector.steps = before + int(totals(self.collector.steps - before)[0])
+        self.collector.steps = before + int(here.totals(self.collector.steps - before)[0])
         for episode in ended:
             episode.step = min(before + (episode.step - before) * here.size, self.collector.steps)
             episode.env += here.rank * self.training.num_envs
-        rows = [row for part in gathered([asdict(episode) for episode in ended]) for row in part]
+        rows = [row for part in here.gathered([asdict(episode) for episode in ended]) for row in part]
         return rollout, sorted((Episode(**row) for row in rows), key=lambda episode: episode.step)
 
     def advance(self) -> Iteration:
         fraction = self.collector.steps / self.total_steps
         rollout, episodes = self.collect()
-        self.cut = totals(rollout.cut)[0] > 0
+        self.cut = processes().totals(rollout.cut)[0] > 0
         with self.learning():
             metrics = self.algo.update(rollout, self.batching, fraction)
             if self.observes:  # only now: the update reads with the statistics that acting had
@@ -81,7 +81,7 @@ class OnPolicyLoop(Loop):
             if self.redraws:
                 redraw(self.agent)
         self.updates += 1
-        (episodes_read,) = totals(self.training.num_envs + int(rollout.streams.start[:, 1:].sum()))
+        (episodes_read,) = processes().totals(self.training.num_envs + int(rollout.streams.start[:, 1:].sum()))
         plain = {name.removeprefix(f"{self.algo.name}/"): value for name, value in metrics.items()}
         self.notices.read(plain, episodes_read, ADVICE)
         if (deviation := plain.get("ratio_max_dev", 0)) > RATIO_ALARM[self.agent.computes_in]:
@@ -95,11 +95,11 @@ class OnPolicyLoop(Loop):
         """On the first process, the states of all processes; the others only send theirs."""
         state = super().state_dict()
         own = {"collector": state["collector"], "generator": state["algo"]["generator"]}
-        return state if alone() else state | {"processes": gathered(own)}
+        return state if processes().size == 1 else state | {"processes": processes().gathered(own)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if not alone():
-            own = state["processes"][place().rank]
+        if processes().size > 1:
+            own = state["processes"][processes().rank]
             state = state | {"collector": own["collector"], "algo": state["algo"] | {"generator": own["generator"]}}
         super().load_state_dict(state)
 

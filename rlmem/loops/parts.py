@@ -11,10 +11,10 @@ from rlmem.acting.collector import Collector
 from rlmem.agents.actor_critic import Agent, Network
 from rlmem.batching import Batching
 from rlmem.loops.callbacks import Callback
-from rlmem.parallel import place
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import Progress, Recorder
 from rlmem.seeding import Streams
+from rlmem.types import processes
 
 OnNan = Literal["stop", "skip"]
 """What to do with a gradient step whose loss or gradient is not finite."""
@@ -64,7 +64,7 @@ class Output:
 
 def own_stream(name: str) -> str:
     """The name of a random stream that belongs to this process alone, where several train together."""
-    rank = place().rank
+    rank = processes().rank
     return f"{name}/{rank}" if rank else name
 
 

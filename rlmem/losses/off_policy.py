@@ -1,4 +1,6 @@
-"""Losses of Q-learning over A actions and of Soft Actor-Critic, unreduced but for `huber_of_mean`.
+"""The n-step return, and the losses of Q-learning over A actions and of Soft Actor-Critic.
+
+Losses are unreduced but for `huber_of_mean`. The return follows the rules of `rlmem.losses.on_policy`.
 
 Of SAC, alpha is the temperature; only its own loss has a gradient in it. Continuous actions come with log pi(a|s) of
 one sampled action, discrete ones with logits over all A actions, so that expectations are exact.
@@ -7,6 +9,29 @@ one sampled action, discrete ones with logits over all A actions, so that expect
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from rlmem.losses.on_policy import backwards
+
+
+def n_step_return(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, gamma: float, n: int) -> Tensor:
+    """n-step return (Sutton and Barto 2018, eq. 7.1): n rewards, then the value; fewer where the episode ends before.
+
+        G_t = r_t + gamma r_{t+1} + ... + gamma^{n-1} r_{t+n-1} + gamma^n v_{t+n}
+
+    Every slot becomes a row of n slots, so memory and time are n times those of one pass.
+    G = v on slots without an action. Returns G [B, T].
+    """
+    if n == 1:  # the usual case needs no rows
+        target = torch.where(mask, reward, value)
+        target[:, :-1].add_(torch.where((terminated | ~mask)[:, :-1], 0, value[:, 1:]), alpha=gamma)
+        return target
+    B, T = mask.shape
+    ahead = lambda x, fill: torch.nn.functional.pad(x, (0, n), value=fill)  # noqa: E731
+    rows = lambda x: x[:, :-1].unfold(1, n, 1).reshape(B * T, n)  # noqa: E731
+    b = ahead(torch.where(mask, reward, value), 0)
+    ends = ahead(terminated | ~mask, True)
+    bootstrap = ahead(value, 0)[:, n:].reshape(B * T)
+    return backwards(gamma, rows(b), rows(ends), bootstrap)[:, 0].view(B, T)
 
 
 def chosen(q: Tensor, action: Tensor) -> Tensor:

@@ -30,28 +30,7 @@ def discounted_return(
     Returns G [B, T].
     """
     last = torch.zeros_like(reward) if value is None else value
-    return _backwards(gamma, torch.where(mask, reward, last), terminated | ~mask)
-
-
-def n_step_return(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, gamma: float, n: int) -> Tensor:
-    """n-step return (Sutton and Barto 2018, eq. 7.1): n rewards, then the value; fewer where the episode ends before.
-
-        G_t = r_t + gamma r_{t+1} + ... + gamma^{n-1} r_{t+n-1} + gamma^n v_{t+n}
-
-    Every slot becomes a row of n slots, so memory and time are n times those of one pass.
-    G = v on slots without an action. Returns G [B, T].
-    """
-    if n == 1:  # the usual case needs no rows
-        target = torch.where(mask, reward, value)
-        target[:, :-1].add_(torch.where((terminated | ~mask)[:, :-1], 0, value[:, 1:]), alpha=gamma)
-        return target
-    B, T = mask.shape
-    ahead = lambda x, fill: torch.nn.functional.pad(x, (0, n), value=fill)  # noqa: E731
-    rows = lambda x: x[:, :-1].unfold(1, n, 1).reshape(B * T, n)  # noqa: E731
-    b = ahead(torch.where(mask, reward, value), 0)
-    ends = ahead(terminated | ~mask, True)
-    bootstrap = ahead(value, 0)[:, n:].reshape(B * T)
-    return _backwards(gamma, rows(b), rows(ends), bootstrap)[:, 0].view(B, T)
+    return backwards(gamma, torch.where(mask, reward, last), terminated | ~mask)
 
 
 def gae(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, gamma: float, gae_lambda: float) -> Tensor:
@@ -63,7 +42,7 @@ def gae(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, gamma: 
     Returns A [B, T].
     """
     delta = _td_error(reward, value, terminated, mask, gamma)
-    return _backwards(gamma * gae_lambda, delta, terminated | ~mask)
+    return backwards(gamma * gae_lambda, delta, terminated | ~mask)
 
 
 def lambda_return(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, gamma: float, lam: float) -> Tensor:
@@ -99,7 +78,7 @@ def vtrace(
     log_ratio = torch.where(mask, log_ratio, 0)
     rho, c = (log_ratio.clamp(max=log(bound)).exp() for bound in (rho_bar, c_bar))
     delta = rho * _td_error(reward, value, terminated, mask, gamma)
-    vs = value + _backwards(gamma * lam * c, delta, terminated | ~mask)
+    vs = value + backwards(gamma * lam * c, delta, terminated | ~mask)
     return vs, rho * _td_error(reward, value, terminated, mask, gamma, vs)
 
 
@@ -133,7 +112,7 @@ def _td_error(
     return torch.where(mask, delta, 0)
 
 
-def _backwards(decay: float | Tensor, b: Tensor, ends: Tensor, after: Tensor | None = None) -> Tensor:
+def backwards(decay: float | Tensor, b: Tensor, ends: Tensor, after: Tensor | None = None) -> Tensor:
     """h_t = b_t + decay * (0 if ends_t else h_{t+1}), with `after` [B] behind the last slot."""
     a = decay if isinstance(decay, Tensor) else _scalar(decay, b)
     return linear_scan(a, b, torch.zeros_like(b[:, 0]) if after is None else after, ends, reverse=True)

@@ -14,7 +14,7 @@ from rlmem.memory.published.ffm import Ablation, Version, closed_unroll, initial
 from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine, Linear
 from rlmem.scan.ffm import ffm_step, ffm_unroll, fused_engine
-from rlmem.scan.native import derived
+from rlmem.scan.native import of_weights
 from rlmem.types import PositiveInt
 
 Init = Literal["published", "geometric"]
@@ -104,6 +104,7 @@ class FFM(LinearRecurrence, Projecting):
         """log|gamma| <= 0 and arg gamma, each broadcasting to [m, c]."""
         return self.decay(self.a)[:, None], self.b.view(-1, self.state_shape[1])
 
+    @of_weights
     def gamma(self) -> Tensor:
         """[m, c] complex, |gamma| < 1."""
         decay, turn = self.log_gamma()
@@ -157,7 +158,7 @@ class FFM(LinearRecurrence, Projecting):
 
     def step_projected(self, p: Tensor, which: Tensor | None, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         """As in `Projecting`; without `which`, p [B, P]."""
-        weights = derived("gamma", self.a, lambda a: self.gamma()), self.mix.weight, self.mix.bias
+        weights = self.gamma(), self.mix.weight, self.mix.bias
         return ffm_step(p, *weights, state, start, self.engine, which)
 
     def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from rlmem.memory.base import Projecting, RecurrentCell
 from rlmem.scan import cells, native
-from rlmem.scan.native import linear
+from rlmem.scan.native import linear, of_weights, packed
 from rlmem.types import PositiveInt, State, where_start
 
 Init = Literal["torch", "orthogonal", "orthogonal_gates"]
@@ -51,6 +51,16 @@ class TorchCell(RecurrentCell, Projecting):
         sizes: [T], how many episodes take part in each step
         """
 
+    @of_weights
+    def panels_of_W(self) -> Tensor:
+        """W as `packed` returns it."""
+        return packed(self.rnn.all_weights[0][0])
+
+    @of_weights
+    def panels_of_U(self) -> Tensor:
+        """U as `packed` returns it."""
+        return packed(self.rnn.all_weights[0][1])
+
     def runs(self, *tensors: Tensor) -> bool:
         """True if `states` can read the tensors and the weights."""
         return native.takes(*tensors, *self.rnn.all_weights[0])
@@ -58,7 +68,7 @@ class TorchCell(RecurrentCell, Projecting):
     def times_W(self, x: Tensor, b: Tensor) -> Tensor:
         """W x + b; by torch on CUDA, as cuDNN does in `sequence`."""
         W = self.rnn.all_weights[0][0]
-        return nn.functional.linear(x, W, b) if x.is_cuda else linear(x, W, b)
+        return nn.functional.linear(x, W, b) if x.is_cuda else linear(x, W, b, self.panels_of_W)
 
     def step(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
         state = where_start(start, self.initial_state(x.shape[0]), state)
@@ -110,7 +120,7 @@ class GRU(TorchCell):
 
     def cell(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         _, U, b, c = self.rnn.all_weights[0]
-        Wx, Uh = self.times_W(x, b), linear(state, U, c)
+        Wx, Uh = self.times_W(x, b), linear(state, U, c, self.panels_of_U)
         r, z, _ = torch.sigmoid(Wx + Uh).chunk(3, 1)
         n = torch.tanh(Wx.chunk(3, 1)[2] + r * Uh.chunk(3, 1)[2])
         h = n + z * (state - n)
@@ -121,7 +131,7 @@ class GRU(TorchCell):
 
     def states(self, p: Tensor, state: Tensor, sizes: Tensor) -> Tensor:
         _, U, _, c = self.rnn.all_weights[0]
-        return cells.gru(p, state, U, c, sizes)
+        return cells.gru(p, state, U, c, sizes, self.panels_of_U)
 
 
 @torch.no_grad()

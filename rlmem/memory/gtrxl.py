@@ -11,7 +11,7 @@ from rlmem.memory.blocks import GRUGate, gates_by_symbol
 from rlmem.memory.published import gtrxl as published
 from rlmem.memory.window import Past, Window
 from rlmem.scan import Linear, attention
-from rlmem.scan.native import derived, linear
+from rlmem.scan.native import linear, of_weights
 from rlmem.types import Layers, PositiveInt
 
 LayerKind = Literal["gtrxl", "trxl_i", "trxl"]
@@ -78,7 +78,7 @@ class GTrXL(Window):
                 self.breaks |= {"step_equals_forward": "context=segment: a slot of a longer call sees more slots"}
         self.W_emb = Linear(input_size, hidden_size)
         self.u, self.v = (nn.Parameter(torch.zeros(num_heads, width)) for _ in range(2))
-        sizes = hidden_size, num_heads * width, mlp_size or hidden_size
+        sizes = hidden_size, num_heads * width, mlp_size or hidden_size, window
         self.layers = nn.ModuleList(RelativeLayer(*sizes, layer) for _ in range(num_layers))
 
     def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
@@ -119,9 +119,9 @@ class GTrXL(Window):
 class RelativeLayer(nn.Module):
     """One layer of `GTrXL`: attention, then a perceptron, each joined to its input by a gate or a sum."""
 
-    def __init__(self, width: int, heads_width: int, mlp_size: int, kind: LayerKind):
+    def __init__(self, width: int, heads_width: int, mlp_size: int, window: int, kind: LayerKind):
         super().__init__()
-        self.kind = kind
+        self.kind, self.window = kind, window
         self.ln1, self.ln2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.W_q, self.W_k, self.W_v, self.W_r = (Linear(width, heads_width) for _ in range(4))
         self.W_o, self.W_m1, self.W_m2 = Linear(heads_width, width), Linear(width, mlp_size), Linear(mlp_size, width)
@@ -146,15 +146,19 @@ class RelativeLayer(nn.Module):
 
     def distances(self, farthest: int) -> Tensor:
         """What stands for each distance, from the farthest to 0: [farthest + 1, heads * head width]."""
+        return (self.in_window() if farthest == self.window - 1 else self.from_farthest(farthest)) + self.W_r.bias
+
+    @of_weights
+    def in_window(self) -> Tensor:
+        """`from_farthest` of the slots of a window, the only distances where slots see no others."""
+        return self.from_farthest(self.window - 1)
+
+    def from_farthest(self, farthest: int) -> Tensor:
+        """W_r [sin(n f), cos(n f)], without the bias, of the distances n from the farthest to 0."""
         W, width = self.W_r.weight, self.W_r.in_features
-
-        def made(W: Tensor) -> Tensor:
-            n = torch.arange(farthest, -1, -1, dtype=torch.float64, device=W.device)
-            angle = n[:, None] * 10000 ** -(torch.arange(0, width, 2, dtype=torch.float64, device=W.device) / width)
-            position = torch.cat([angle.sin(), angle.cos()], -1)[:, :width].to(W.dtype)
-            return linear(position, W)
-
-        return derived(f"distances {farthest}", W, made) + self.W_r.bias
+        n = torch.arange(farthest, -1, -1, dtype=torch.float64, device=W.device)
+        angle = n[:, None] * 10000 ** -(torch.arange(0, width, 2, dtype=torch.float64, device=W.device) / width)
+        return linear(torch.cat([angle.sin(), angle.cos()], -1)[:, :width].to(W.dtype), W)
 
     def _joined(self, gate: str, e: Tensor, a: Tensor) -> Tensor:
         return getattr(self, gate)(e, a) if self.kind == "gtrxl" else e + a

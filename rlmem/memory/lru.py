@@ -16,7 +16,7 @@ from rlmem.memory.blocks import (
     real_from_complex,
 )
 from rlmem.scan import Engine
-from rlmem.scan.native import derived
+from rlmem.scan.native import of_weights
 from rlmem.types import PositiveFloat, PositiveInt, UnitFloat
 
 RING = {"glu": (0.0, 1.0, 6.28), "ffn": (0.8, 0.99, 2 * pi), "linear": (0.0, 1.0, 6.28)}
@@ -92,14 +92,25 @@ class LRU(ResidualRecurrence):
             weights[f"{s}_re"], weights[f"{s}_im"] = weights.pop(s).unbind(-1)
         return weights
 
+    @of_weights
+    def decay(self) -> Tensor:
+        """lambda [N]"""
+        return torch.exp(torch.complex(-self.nu_log.exp(), self.theta_log.exp()))
+
+    @of_weights
+    def gamma_B(self) -> tuple[Tensor, Tensor | None]:
+        """gamma * B `interleaved`, and gamma * b_B [N, 2] if there are biases."""
+        gamma = self.gamma_log.exp()[:, None]
+        return interleaved(gamma[..., None] * self.B), gamma * self.b_B if self.has_biases else None
+
+    @of_weights
+    def rows_of_C(self) -> Tensor:
+        """C `conjugated`."""
+        return conjugated(self.C)
+
     def drive(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        decay = derived(
-            "decay", self.nu_log, lambda nu_log: torch.exp(torch.complex(-nu_log.exp(), self.theta_log.exp()))
-        )
-        rows = derived("rows", self.B, lambda B: interleaved(self.gamma_log.exp()[:, None, None] * B))
-        bias = self.gamma_log.exp()[:, None] * self.b_B if self.has_biases else None
-        return decay, complex_from_real(u, rows, bias)
+        return self.decay(), complex_from_real(u, *self.gamma_B())
 
     def mix(self, h: Tensor, u: Tensor) -> Tensor:
-        o = real_from_complex(h, derived("rows", self.C, conjugated))
+        o = real_from_complex(h, self.rows_of_C())
         return o + self.b_C[:, 0] if self.has_biases else o + self.D * u

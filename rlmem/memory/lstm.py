@@ -50,7 +50,7 @@ class LSTM(TorchCell):
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         h, c = state
         _, U, b, b_hidden = self.rnn.all_weights[0]
-        i, f, g, o = (linear(h, U, b_hidden) + self.times_W(x, b)).chunk(4, 1)
+        i, f, g, o = (linear(h, U, b_hidden, self.panels_of_U) + self.times_W(x, b)).chunk(4, 1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
         return h, (h, c)
@@ -60,4 +60,4 @@ class LSTM(TorchCell):
         return self.times_W(x, b + b_hidden) if self.runs(x) else None
 
     def states(self, p: Tensor, state: State, sizes: Tensor) -> State:
-        return cells.lstm(p, *state, self.rnn.all_weights[0][1], sizes)
+        return cells.lstm(p, *state, self.rnn.all_weights[0][1], sizes, self.panels_of_U)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from rlmem.memory.blocks import conjugate, log_uniform
 from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine, Linear
-from rlmem.scan.native import derived
+from rlmem.scan.native import of_weights
 from rlmem.types import PositiveFloat, PositiveInt
 
 
@@ -65,6 +65,7 @@ class S4D(LinearRecurrence):
             self.register_buffer("first", torch.zeros(2, H, n, 2))
             self.register_buffer("has_first", torch.tensor(False))
 
+    @of_weights
     def matrices(self) -> tuple[Tensor, Tensor]:
         """dA and C dB [H, n]."""
         A = torch.complex(-self.log_neg_A_re.exp(), self.A_im)
@@ -83,7 +84,7 @@ class S4D(LinearRecurrence):
         one_slot = x.dim() == 2
         if self.cached and one_slot:
             return self.W_in(x), *self.first_matrices()
-        return self.W_in(x), *derived("matrices", self.C, lambda C: self.matrices())
+        return self.W_in(x), *self.matrices()
 
     def gates(self, p: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         x, dA, _ = p

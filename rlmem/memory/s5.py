@@ -12,7 +12,7 @@ from rlmem.memory.blocks import (
     real_from_complex,
 )
 from rlmem.scan import Engine
-from rlmem.scan.native import derived
+from rlmem.scan.native import of_weights
 from rlmem.types import PositiveFloat, PositiveInt
 
 
@@ -60,19 +60,24 @@ class S5(ResidualRecurrence):
         self.log_step = nn.Parameter(log_uniform((N, 1), dt_min, dt_max))
 
     def drive(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        Lambda_bar, rows = derived("discretised", self.B, self.discretised)
+        Lambda_bar, rows = self.discretised()
         return Lambda_bar, complex_from_real(u, rows)
 
-    def discretised(self, B: Tensor) -> tuple[Tensor, Tensor]:
+    @of_weights
+    def discretised(self) -> tuple[Tensor, Tensor]:
         """Lambda_bar [N], and B_bar `interleaved`."""
         Lambda = torch.complex(self.Lambda_re, self.Lambda_im)
         Lambda_bar = torch.exp(Lambda * self.log_step[:, 0].exp())
-        B_bar = ((Lambda_bar - 1) / Lambda)[:, None] * torch.view_as_complex(B)
+        B_bar = ((Lambda_bar - 1) / Lambda)[:, None] * torch.view_as_complex(self.B)
         return Lambda_bar, interleaved(torch.view_as_real(B_bar))
 
+    @of_weights
+    def rows_of_C(self) -> Tensor:
+        """2 C `conjugated`."""
+        return conjugated(2 * self.C)
+
     def mix(self, h: Tensor, u: Tensor) -> Tensor:
-        rows = derived("rows", self.C, lambda C: conjugated(2 * C))
-        return real_from_complex(h, rows) + self.D * u
+        return real_from_complex(h, self.rows_of_C()) + self.D * u
 
 
 def hippo_eigenvalues(N: int) -> tuple[Tensor, Tensor]:

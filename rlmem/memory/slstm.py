@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 from rlmem.errors import UserError
 from rlmem.memory.base import RecurrentCell
 from rlmem.scan import Linear, cells, native
-from rlmem.scan.native import derived, linear
+from rlmem.scan.native import linear, of_weights
 from rlmem.scan.packed import over_steps
 from rlmem.types import PositiveInt
 
@@ -73,15 +73,26 @@ class SLSTM(RecurrentCell):
             weights |= {f"R_{gate}": R[n], f"b_{gate}": b[n].flatten()}
         return weights
 
+    @of_weights
+    def by_head(self) -> tuple[Tensor, Tensor, Tensor]:
+        """W, R and b [4, heads, width, ...] as [heads, 4 * width, ...]."""
+        W, R, b = (weight.transpose(0, 1).flatten(1, 2) for weight in (self.W, self.R, self.b))
+        return W, R, b
+
+    @of_weights
+    def panels(self) -> Tensor:
+        """R as its kernel reads it."""
+        return cells.of_heads(self.by_head()[1])
+
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         h, state = self._cell(self._drive(x), state)
         return self._normed(h), state
 
     def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
-        drive, R = self._drive(packed.data), derived("by_head", self.R, by_head)
+        drive, R = self._drive(packed.data), self.by_head()[1]
         h, c, n, m = (state[name] for name in "hcnm")
         if native.takes(drive, h, c, n, m, R):
-            states = cells.slstm(drive, h, c, n, m, R, packed.batch_sizes)
+            states = cells.slstm(drive, h, c, n, m, R, packed.batch_sizes, self.panels)
             return self._normed(states[0]), {name: s[last] for name, s in zip("hcnm", states, strict=True)}
         sizes = packed.batch_sizes.tolist()
         h, state = over_steps(self._cell, drive.split(sizes), sizes, state)
@@ -89,15 +100,15 @@ class SLSTM(RecurrentCell):
 
     def _drive(self, x: Tensor) -> Tensor:
         """The input's part of the gates: i, f, z, o of the first head, then of the next, [n, 4 H]."""
-        b = derived("by_head", self.b, by_head).flatten()
+        W, _, b = self.by_head()
         if self.inputs == "dense":
-            return linear(x, derived("by_head", self.W, by_head).flatten(0, 1), b)
+            return linear(x, W.flatten(0, 1), b.flatten())
         x = self.W_in(x).unflatten(1, (self.num_heads, -1)).transpose(0, 1)
-        return (x @ derived("by_head", self.W, by_head).mT).transpose(0, 1).flatten(1) + b
+        return (x @ W.mT).transpose(0, 1).flatten(1) + b.flatten()
 
     def _cell(self, drive: Tensor, state: State) -> tuple[Tensor, State]:
         by_heads = state["h"].unflatten(1, (self.num_heads, -1)).transpose(0, 1)
-        a = drive + (by_heads @ derived("by_head", self.R, by_head).mT).transpose(0, 1).flatten(1)
+        a = drive + (by_heads @ self.by_head()[1].mT).transpose(0, 1).flatten(1)
         i, f, z, o = (part.flatten(1) for part in a.unflatten(1, (self.num_heads, 4, -1)).unbind(2))
         reached = (F.logsigmoid(f) + state["m"]).masked_fill(state["n"] == 0, -torch.inf)
         m = torch.maximum(i, reached).detach()
@@ -111,8 +122,3 @@ class SLSTM(RecurrentCell):
             return h
         normed = F.layer_norm(h.unflatten(-1, (self.num_heads, -1)), (h.shape[-1] // self.num_heads,))
         return normed.flatten(-2) * (1 + self.gn_scale)
-
-
-def by_head(W: Tensor) -> Tensor:
-    """W [4, heads, width, ...] as [heads, 4 * width, ...]."""
-    return W.transpose(0, 1).flatten(1, 2)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import os
 import sys
 from collections import deque
@@ -20,7 +22,7 @@ from rich.progress import TextColumn
 
 from rlmem.errors import Fault, UserError, first_line, printable
 from rlmem.record.trust import hashed
-from rlmem.system import received, strictjson
+from rlmem.system import received
 
 LINE_EVERY = 10.0
 """Seconds between two plain lines of progress."""
@@ -147,7 +149,7 @@ class RecordFile:
         self.digest, self.size, _ = hashed(path)
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        data = "".join(strictjson.dumps(row) + "\n" for row in rows).encode()
+        data = "".join(_json(row) + "\n" for row in rows).encode()
         with self._writing():
             self.stream.write(data)
             self.stream.flush()
@@ -199,7 +201,13 @@ def changed(path: Path, position: Mapping[str, Any]) -> str | None:
 
 def _reproducible(row: Mapping[str, float]) -> str:
     """The values of a row that do not depend on the machine, as text: so that NaN equals NaN."""
-    return strictjson.dumps({name: value for name, value in row.items() if not name.startswith("time/")})
+    return _json({name: value for name, value in row.items() if not name.startswith("time/")})
+
+
+def _json(row: Mapping[str, Any]) -> str:
+    """A row as JSON that every reader accepts, with null instead of a number that is not finite."""
+    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+    return json.dumps(finite, allow_nan=False)
 
 
 def read_jsonl(path: Path, begin: int = 0) -> list[dict[str, Any]]:

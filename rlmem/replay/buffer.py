@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from rlmem.batching import Batching, Pieces, Rollout
-from rlmem.batching.base import Placement
-from rlmem.replay.store import KeptState, Ring, Running
+from rlmem.replay.store import KeptState, Placement, Ring, Running
 from rlmem.types import Batch, Inputs, Obs, State, on_host, to_device, with_host
 
 LEAST_PRIORITY = 1e-6

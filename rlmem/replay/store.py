@@ -1,4 +1,5 @@
-"""What a replay stores: rows of numpy arrays in a ring that grows on demand, and the episodes that run."""
+"""What a replay stores: rows of numpy arrays in a ring that grows on demand, and the episodes that run; and the places
+of what it stores in the rows of a batch."""
 
 import os
 from collections.abc import Mapping
@@ -190,3 +191,34 @@ class Running:
         self.states = [{} for _ in self.on]
         for env, slot, leaves in state["states"]:
             self.states[env][slot] = [leaf.numpy().copy() for leaf in leaves]
+
+
+class Placement:
+    """Where the slots of pieces go in rows [R, T]: one after another, padded on the right, or on the left if `right`.
+
+    row: [P], the row of each piece, ascending from 0 without gaps
+    shown: [P], slots of each piece, S in all
+    piece, offset: [S], the piece that each slot belongs to, and its number there
+    rows, width: R and T
+    """
+
+    def __init__(self, row: np.ndarray, shown: np.ndarray, right: bool = False):
+        ends = np.cumsum(shown)
+        self.piece = np.repeat(np.arange(len(row)), shown)
+        self.offset = np.arange(ends[-1]) - (ends - shown)[self.piece]
+        self.rows = int(row[-1]) + 1
+        in_row = np.bincount(row, shown, self.rows).astype(np.int64)
+        self.width = int(in_row.max())
+        self.pad_fraction = 1 - float(ends[-1]) / (self.rows * self.width)
+        shift = np.arange(self.rows) * self.width - (np.cumsum(in_row) - in_row)
+        if right:
+            shift += self.width - in_row
+        self.target = np.arange(ends[-1]) + shift[row[self.piece]]
+
+    def place(self, values: np.ndarray, padding: int = 0) -> np.ndarray:
+        """[S, ...] to [R, T, ...]."""
+        if self.pad_fraction == 0:
+            return values.reshape(self.rows, self.width, *values.shape[1:])
+        placed = np.full((self.rows * self.width, *values.shape[1:]), padding, values.dtype)
+        placed[self.target] = values
+        return placed.reshape(self.rows, self.width, *values.shape[1:])

@@ -18,12 +18,12 @@ from rlmem.loops.callbacks import Callback
 from rlmem.loops.evaluation import Evaluations, result_text
 from rlmem.loops.parts import Output, Training
 from rlmem.nets.graphs import Graphs
-from rlmem.parallel import place
 from rlmem.record.checkpoint import step_of
 from rlmem.record.recorder import Progress, Recorder
 from rlmem.run.assemble import Parts, assemble
 from rlmem.run.build import EVAL_ENVS, make_evaluation_env
 from rlmem.run.stored import checkpoints, experiment_of
+from rlmem.types import processes
 
 
 class Silent:
@@ -46,7 +46,7 @@ def make_loop(
 ) -> Loop:
     """The loop of this process, which writes nothing if `run_dir` is None. Raises UserError."""
     settings = config.settings
-    if (devices := settings.trainer.devices) != place().size:
+    if (devices := settings.trainer.devices) != processes().size:
         what = "only `rlmem train` and `rlmem resume` train one run in several processes"
         raise UserError(f"trainer.devices={devices}: {what}; e.g. trainer.devices=1")
     if settings.compile != "off":

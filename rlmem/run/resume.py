@@ -10,7 +10,6 @@ from rlmem.config.compose import Config
 from rlmem.config.messages import shell, to_text
 from rlmem.errors import UserError
 from rlmem.loops.base import Loop
-from rlmem.parallel import of_first, place
 from rlmem.record import rundir
 from rlmem.record.checkpoint import State
 from rlmem.record.facts import RunRecord
@@ -19,6 +18,7 @@ from rlmem.record.provenance import why_digits_differ
 from rlmem.record.recorder import START, changed
 from rlmem.run import stored
 from rlmem.run.assemble import Parts
+from rlmem.types import processes
 
 
 @dataclass(frozen=True)
@@ -152,15 +152,15 @@ def _usable_start(config: Config, run_dir: Path, elsewhere: str) -> Start | None
 
 def begin(loop: Loop, start: Start | None = None) -> Start:
     """Bring the loop to the `start` of the run, which is returned; the first process sends it to the others."""
-    restored, fields = of_first((isinstance(start, Restored), {} if start is None else vars(start)))
+    restored, fields = processes().of_first((isinstance(start, Restored), {} if start is None else vars(start)))
     start = Restored(**fields) if restored else Fresh(**fields)
     if isinstance(start, Restored):
         loop.load_state_dict(start.state)
         start.state.clear()
         return start
     loop.recorder.rewind(START)
-    if place().size > 1:
-        loop.agent.load_state_dict(of_first(loop.agent.state_dict()))
+    if processes().size > 1:
+        loop.agent.load_state_dict(processes().of_first(loop.agent.state_dict()))
     return start
 
 

@@ -7,17 +7,20 @@ The input's part (`wx`; `gates` and `candidate` of BRC) is overwritten by what t
 intermediate result that nothing else reads.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlmem.scan import native
-from rlmem.scan.native import addressable, derived, gradient_of_weight, packed
+from rlmem.scan.native import addressable, gradient_of_weight, packed
+
+Panels = Callable[[], Tensor] | None
+"""A method `of_weights` that returns U as `packed` does, or the panels of each head; None: they are made here."""
 
 
-def gru(wx: Tensor, h0: Tensor, U: Tensor, bias: Tensor, sizes: Tensor) -> Tensor:
+def gru(wx: Tensor, h0: Tensor, U: Tensor, bias: Tensor, sizes: Tensor, panels: Panels = None) -> Tensor:
     """All states h [S, H] of r, z = sigmoid(wx + uh), n = tanh(wx_n + r * uh_n), h' = n + z * (h - n), uh = U h + bias.
 
     wx: [S, 3H], the input's part of r, z, n
@@ -26,7 +29,7 @@ def gru(wx: Tensor, h0: Tensor, U: Tensor, bias: Tensor, sizes: Tensor) -> Tenso
     bias: [3H]
     """
     _check(wx, U.shape, sizes, h0)
-    h: Tensor = _GRU.apply(*map(addressable, (wx, h0, U, bias)), sizes)
+    h: Tensor = _GRU.apply(*map(addressable, (wx, h0, U, bias)), sizes, panels)
     return h
 
 
@@ -46,7 +49,7 @@ def brc(gates: Tensor, candidate: Tensor, h0: Tensor, U: Tensor, sizes: Tensor) 
     return h
 
 
-def lstm(wx: Tensor, h0: Tensor, c0: Tensor, U: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+def lstm(wx: Tensor, h0: Tensor, c0: Tensor, U: Tensor, sizes: Tensor, panels: Panels = None) -> tuple[Tensor, Tensor]:
     """All states h and c [S, H] of c' = f * c + i * g, h' = o * tanh(c'); i, f, o = sigmoid, g = tanh of wx + U h.
 
     wx: [S, 4H], the input's part of i, f, g, o, with all biases
@@ -54,12 +57,19 @@ def lstm(wx: Tensor, h0: Tensor, c0: Tensor, U: Tensor, sizes: Tensor) -> tuple[
     U: [4H, H]
     """
     _check(wx, U.shape, sizes, h0, c0)
-    states: tuple[Tensor, Tensor] = _LSTM.apply(*map(addressable, (wx, h0, c0, U)), sizes)
+    states: tuple[Tensor, Tensor] = _LSTM.apply(*map(addressable, (wx, h0, c0, U)), sizes, panels)
     return states
 
 
 def slstm(
-    wx: Tensor, h0: Tensor, c0: Tensor, n0: Tensor, m0: Tensor, U: Tensor, sizes: Tensor
+    wx: Tensor,
+    h0: Tensor,
+    c0: Tensor,
+    n0: Tensor,
+    m0: Tensor,
+    U: Tensor,
+    sizes: Tensor,
+    panels: Panels = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """All states h, c, n and m [S, H] of `rlmem.memory.slstm.SLSTM`; no gradient flows through m but from m0.
 
@@ -69,7 +79,9 @@ def slstm(
     """
     heads, gates, P = U.shape
     _check(wx, (heads * gates, heads * P), sizes, h0, c0, n0, m0)
-    states: tuple[Tensor, Tensor, Tensor, Tensor] = _SLSTM.apply(*map(addressable, (wx, h0, c0, n0, m0, U)), sizes)
+    states: tuple[Tensor, Tensor, Tensor, Tensor] = _SLSTM.apply(
+        *map(addressable, (wx, h0, c0, n0, m0, U)), sizes, panels
+    )
     return states
 
 
@@ -86,10 +98,11 @@ def _check(wx: Tensor, widths: Sequence[int], sizes: Tensor, *first: Tensor) -> 
 
 class _GRU(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, wx: Tensor, h0: Tensor, U: Tensor, bias: Tensor, sizes: Tensor) -> Tensor:
+    def forward(ctx, wx: Tensor, h0: Tensor, U: Tensor, bias: Tensor, sizes: Tensor, panels: Panels) -> Tensor:
         (E, H), S = h0.shape, len(wx)
         uh_n, h, work = wx.new_empty(S, H), wx.new_empty(S, H), wx.new_empty(E, 3 * H)
-        _call("gru_forward", (wx, h0, _panels(U), bias, sizes, uh_n, h, work), len(sizes), H)
+        P = packed(U) if panels is None else panels()
+        _call("gru_forward", (wx, h0, P, bias, sizes, uh_n, h, work), len(sizes), H)
         ctx.save_for_backward(wx, uh_n, h, h0, U, sizes)
         return h
 
@@ -101,14 +114,14 @@ class _GRU(torch.autograd.Function):
         grads = addressable(grad_h), grad_wx, grad_uh, grad_h0
         _call("gru_backward", (gates, uh_n, h, h0, packed(U.t()), sizes, *grads, len(h)), len(sizes), h.shape[1])
         before = previous_states(h0, h, sizes.tolist())
-        return grad_wx, grad_h0, gradient_of_weight(grad_uh, before), grad_uh.sum(0), None
+        return grad_wx, grad_h0, gradient_of_weight(grad_uh, before), grad_uh.sum(0), None, None
 
 
 class _BRC(torch.autograd.Function):
     @staticmethod
     def forward(ctx, gates: Tensor, candidate: Tensor, h0: Tensor, U: Tensor, sizes: Tensor) -> Tensor:
         h, work, elementwise = torch.empty_like(candidate), h0.new_empty(len(h0), gates.shape[1]), U.dim() == 1
-        tensors = gates, candidate, h0, U if elementwise else _panels(U), sizes, h, work
+        tensors = gates, candidate, h0, U if elementwise else packed(U), sizes, h, work
         _call("brc_forward", (*tensors, elementwise), len(sizes), h.shape[1])
         ctx.save_for_backward(gates, candidate, h, h0, U, sizes)
         return h
@@ -129,10 +142,12 @@ class _BRC(torch.autograd.Function):
 
 class _LSTM(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, wx: Tensor, h0: Tensor, c0: Tensor, U: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-        H = h0.shape[1]
+    def forward(
+        ctx, wx: Tensor, h0: Tensor, c0: Tensor, U: Tensor, sizes: Tensor, panels: Panels
+    ) -> tuple[Tensor, Tensor]:
+        H, P = h0.shape[1], packed(U) if panels is None else panels()
         h, c = wx.new_empty(len(wx), H), wx.new_empty(len(wx), H)
-        _call("lstm_forward", (wx, h0, c0, _panels(U), sizes, h, c), len(sizes), H)
+        _call("lstm_forward", (wx, h0, c0, P, sizes, h, c), len(sizes), H)
         ctx.save_for_backward(wx, h, c, h0, c0, U, sizes)
         return h, c
 
@@ -144,16 +159,16 @@ class _LSTM(torch.autograd.Function):
         grads = addressable(grad_h), addressable(grad_c), grad_wx, grad_h0, grad_c0
         _call("lstm_backward", (gates, c, c0, packed(U.t()), sizes, *grads, len(h)), len(sizes), h.shape[1])
         before = previous_states(h0, h, sizes.tolist())
-        return grad_wx, grad_h0, grad_c0, gradient_of_weight(grad_wx, before), None
+        return grad_wx, grad_h0, grad_c0, gradient_of_weight(grad_wx, before), None, None
 
 
 class _SLSTM(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, wx: Tensor, h0: Tensor, c0: Tensor, n0: Tensor, m0: Tensor, U: Tensor, sizes: Tensor):
+    def forward(ctx, wx: Tensor, h0: Tensor, c0: Tensor, n0: Tensor, m0: Tensor, U: Tensor, sizes: Tensor, panels):
         H, heads = h0.shape[1], len(U)
         h, c, n, m, closing = (wx.new_empty(len(wx), H) for _ in range(5))
-        panels = derived("packed heads", U, _of_heads)
-        tensors = wx, h0, c0, n0, m0, panels, sizes, h, c, n, m, closing
+        P = of_heads(U) if panels is None else panels()
+        tensors = wx, h0, c0, n0, m0, P, sizes, h, c, n, m, closing
         _call("slstm_forward", (*tensors, heads), len(sizes), H)
         ctx.save_for_backward(wx, h, c, n, closing, h0, c0, n0, U, sizes)
         ctx.mark_non_differentiable(m)
@@ -165,19 +180,14 @@ class _SLSTM(torch.autograd.Function):
         gates, h, c, n, closing, h0, c0, n0, U, sizes = ctx.saved_tensors
         grads_of_first = [torch.zeros_like(h0) for _ in range(4)]
         grad_wx, outputs = torch.empty_like(gates), [addressable(x) for x in (grad_h, grad_c, grad_n)]
-        tensors = gates, c, n, closing, c0, n0, _of_heads(U.mT), sizes, *outputs, grad_wx, *grads_of_first
+        tensors = gates, c, n, closing, c0, n0, of_heads(U.mT), sizes, *outputs, grad_wx, *grads_of_first
         _call("slstm_backward", (*tensors, len(U), len(h)), len(sizes), h.shape[1])
         before = previous_states(h0, h, sizes.tolist()).unflatten(1, (len(U), -1))
         grad_U = torch.einsum("shg,shp->hgp", grad_wx.unflatten(1, (len(U), -1)), before)
-        return grad_wx, *grads_of_first, grad_U, None
+        return grad_wx, *grads_of_first, grad_U, None, None
 
 
-def _panels(U: Tensor) -> Tensor:
-    """U [M, H] as a kernel multiplies states with it."""
-    return derived("packed", U, packed) if isinstance(U, nn.Parameter) else packed(U)
-
-
-def _of_heads(U: Tensor) -> Tensor:
+def of_heads(U: Tensor) -> Tensor:
     """The panels of each of the matrices U [heads, M, K]."""
     return torch.stack([packed(matrix) for matrix in U])
 

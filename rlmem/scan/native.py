@@ -9,7 +9,7 @@ import platform
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, wraps
 from itertools import chain, pairwise
 from typing import Any, Literal, TypeVar, cast, get_args
 
@@ -70,26 +70,22 @@ def check_flags(start: Tensor, B: int, T: int) -> None:
         raise ValueError(f"start: expected bool [{B}, {T}], got {start.dtype} {list(start.shape)}")
 
 
-class Linear(nn.Linear):
-    """`torch.nn.Linear`, computed by `linear`."""
+def linear(x: Tensor, W: Tensor, b: Tensor | None = None, panels: Callable[[], Tensor] | None = None) -> Tensor:
+    """x W^T + b for x [..., D], W [H, D], b [H]; differentiable. By a kernel where it is faster, else by torch.
 
-    def forward(self, input: Tensor) -> Tensor:
-        return linear(input, self.weight, self.bias)
-
-
-def linear(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
-    """x W^T + b for x [..., D], W [H, D], b [H]; differentiable. By a kernel where it is faster, else by torch."""
+    panels: a method `of_weights` that returns W as `packed` does
+    """
     if torch.compiler.is_compiling():  # exported, too: a file must not depend on the hardware that it was made on
         return F.linear(x, W, b)
     recorded, rounds = torch.is_grad_enabled(), _rounds(x, W)
-    constant = not recorded and _thread.derived is not None and isinstance(W, nn.Parameter)
+    constant = not recorded and _thread.constants is not None and isinstance(W, nn.Parameter)
     if not (rounds or ((constant or _pays(x, W, recorded)) and _fits(x, W, b))):
         return F.linear(x, W, b)
     rows = x if x.dim() == 2 else x.flatten(0, -2) if x.dim() > 2 else x[None]
     if recorded:
         y: Tensor = _Linear.apply(rows, W, b)
     else:
-        y = multiply(rows, W, b, derived("packed", W, packed) if constant and not rounds else None)
+        y = multiply(rows, W, b, panels() if panels is not None and constant and not rounds else None)
     return y if x.dim() == 2 else y.view(*x.shape[:-1], len(W))
 
 
@@ -172,18 +168,18 @@ class _Linear(torch.autograd.Function):
         return grad_x, grad_W, grad_y.sum(0) if needs_b else None
 
 
-Kept = dict[tuple[str, int], tuple[Tensor, int, Any]]
-"""What was derived and the identity of its weight -> the weight, its version, the value."""
+Constants = dict[nn.Module, dict[str, Any]]
+"""A module whose weights are constant -> what was made `of_weights`, by the name of the method that made it."""
 
 
 class _Thread(threading.local):
     """How this thread takes products.
 
-    derived: what was derived while weights are constant; None: they are not
+    constants: the modules whose weights are constant; None: it is not within `constant_weights`
     rows_alike: whether it is within `rows_alike`
     """
 
-    derived: Kept | None = None
+    constants: Constants | None = None
     rows_alike = False
 
 
@@ -192,16 +188,44 @@ Made = TypeVar("Made")
 
 
 @contextmanager
-def constant_weights(kept: Kept | None = None) -> Iterator[None]:
-    """Within, weights do not change, as in acting: what is `derived` from them is computed once.
+def constant_weights(network: Any, constants: Constants | None = None) -> Iterator[None]:
+    """Within, the weights of a network do not change, as in acting: what is made `of_weights` is made once.
 
-    kept: what was derived before and is added to, for weights that stay constant from one `with` to the next
+    network: a module, or what stands for one; without `modules()`, it has no weights
+    constants: what was made before, which is added to; for weights that stay constant from one `with` to the next
     """
-    before, _thread.derived = _thread.derived, {} if kept is None else kept
+    constants = {} if constants is None else constants
+    if not constants:
+        constants |= {part: {} for part in getattr(network, "modules", tuple)()}
+    before, _thread.constants = _thread.constants, constants
     try:
         yield
     finally:
-        _thread.derived = before
+        _thread.constants = before
+
+
+def is_constant() -> bool:
+    """True within `constant_weights`, where no gradient is recorded."""
+    if torch.compiler.is_compiling() or watchers:  # what is compiled or recorded runs again, with other weights
+        return False
+    return _thread.constants is not None and not torch.is_grad_enabled()
+
+
+def of_weights(make: Callable[[Any], Made]) -> Callable[[Any], Made]:
+    """A method without arguments whose value depends on the weights of its module only; see `constant_weights`."""
+
+    @wraps(make)
+    def value(module: Any) -> Made:
+        constants = _thread.constants
+        if constants is None or module not in constants or not is_constant():
+            return make(module)
+        values = constants[module]
+        if make.__name__ not in values:
+            values[make.__name__] = make(module)
+        made: Made = values[make.__name__]
+        return made
+
+    return value
 
 
 @contextmanager
@@ -214,27 +238,16 @@ def rows_alike() -> Iterator[None]:
         _thread.rows_alike = before
 
 
-def derives_once() -> bool:
-    """Whether what is `derived` here is kept: where weights are constant and no gradient is recorded."""
-    # Compiled code and a graph run again, when weights have changed, and read this value.
-    runs_again = torch.compiler.is_compiling() or bool(watchers)
-    return _thread.derived is not None and not runs_again and not torch.is_grad_enabled()
+class Linear(nn.Linear):
+    """`torch.nn.Linear`, computed by `linear`."""
 
+    @of_weights
+    def panels(self) -> Tensor:
+        """The weight as `packed` returns it."""
+        return packed(self.weight)
 
-def derived(what: str, W: Tensor, make: Callable[[Tensor], Made]) -> Made:
-    """The value of `make(W)`, which is kept where weights are constant and no gradient is recorded.
-
-    what: the name of the value; `make` must be the same function of the same weights wherever it is used
-    W: a weight; if it has changed in place nevertheless, the value is computed anew
-    """
-    kept = _thread.derived if derives_once() else None
-    if kept is None:
-        return make(W)
-    key = what, id(W)
-    if key not in kept or kept[key][0] is not W or kept[key][1] != W._version:
-        kept[key] = W, W._version, make(W)
-    found: Made = kept[key][2]
-    return found
+    def forward(self, input: Tensor) -> Tensor:
+        return linear(input, self.weight, self.bias, self.panels)
 
 
 def run_rows(name: str, arguments: tuple[Any, ...], sizes: tuple[int, ...], B: int, work: int) -> None:

@@ -1,10 +1,10 @@
 """The agent of a decision model: it acts from the last slots of an episode, some of whose frames it did not receive."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from gymnasium import Space, spaces
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlmem.agents.actor_critic import ON_POLICY, Agent, Exploration
 from rlmem.agents.trunk import Trunks
@@ -141,6 +141,9 @@ class Dropping:
 
     def __init__(self, agent: DecisionAgent, probability: float, generator: torch.Generator):
         self.agent, self.probability, self.generator = agent, probability, generator
+
+    def modules(self) -> Iterator[nn.Module]:
+        return self.agent.modules()
 
     def initial_state(self, batch_size: int) -> State:
         return self.agent.initial_state(batch_size)

@@ -13,10 +13,9 @@ from rlmem.config.messages import shell, to_text
 from rlmem.config.schema import WRAPPER
 from rlmem.errors import UserError
 from rlmem.evidence.metrics import range_of_key
+from rlmem.evidence.statistics import Contrast, Range
 from rlmem.record import rundir
 from rlmem.record.rundir import write_atomically
-from rlmem.stats import Contrast
-from rlmem.stats.welch import Range
 from rlmem.system.strictjson import dumps
 
 LOCAL = ("run_dir", "init_from", "logger", "callbacks")

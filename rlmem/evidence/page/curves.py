@@ -11,9 +11,8 @@ from rlmem.errors import UserError
 from rlmem.evidence.page.facts import apart, disjoint, key_in_words, unseen
 from rlmem.evidence.page.groups import Section, of_metric
 from rlmem.evidence.records import Curve
+from rlmem.evidence.statistics import ANY, Range, contrast
 from rlmem.record.facts import RunRecord
-from rlmem.stats import contrast
-from rlmem.stats.welch import ANY, Range
 
 Points = NDArray[np.float64]
 POINTS = 200

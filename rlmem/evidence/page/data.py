@@ -9,7 +9,7 @@ from typing import Any
 
 from rlmem.evidence.page.find import Item
 from rlmem.evidence.records import PLACE, SERIES, read_series
-from rlmem.stats.tables import inert
+from rlmem.record.tables import inert
 from rlmem.system.received import ROWS, content, inside
 
 SUMS = "SHA256SUMS"

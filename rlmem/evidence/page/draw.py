@@ -17,8 +17,8 @@ import numpy as np
 from rlmem.config.messages import sentence
 from rlmem.errors import UserError, extra, printable, writing
 from rlmem.evidence.page.curves import Panel
-from rlmem.stats import figures
-from rlmem.stats.figures import COLOURS, DASHES, GRID, INK
+from rlmem.record import figures
+from rlmem.record.figures import COLOURS, DASHES, GRID, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,11 +9,11 @@ from typing import Any
 from rlmem.evidence.metrics import range_of_key
 from rlmem.evidence.page.groups import mean_of, possible
 from rlmem.evidence.page.settings import labels, settings_of
+from rlmem.evidence.references import expert_normalised, reference_of
+from rlmem.evidence.statistics import ANY, Contrast, Range
 from rlmem.record import rundir
 from rlmem.record.facts import played
-from rlmem.stats import Contrast, expert_normalised, reference_of
-from rlmem.stats.tables import Cell, Table, Value
-from rlmem.stats.welch import ANY, Range
+from rlmem.record.tables import Cell, Table, Value
 
 Scores = Mapping[str, Value]
 """What was measured -> its value, with the standard error of the mean (`std`) and the bounds where it is a mean."""

@@ -22,7 +22,7 @@ from rlmem.evidence.reading import read
 from rlmem.evidence.records import CURVES, RESULTS, read_curves, read_results
 from rlmem.evidence.tables import EXPERIMENT, VERDICT, tables
 from rlmem.evidence.verdict import Outcome, Verdict
-from rlmem.stats.tables import Table
+from rlmem.record.tables import Table
 from rlmem.sweep.manifest import Manifest, holds_sweep
 from rlmem.system.received import json_of
 

@@ -14,12 +14,11 @@ from rlmem.evidence import metrics
 from rlmem.evidence.page.facts import facts_of, omissions, sentences, unseen
 from rlmem.evidence.page.settings import COLUMN, Settings, between_rows, labels, read_run, settings_of, twins
 from rlmem.evidence.records import Curve, Place, Record
+from rlmem.evidence.statistics import ANY, Range, contrast
+from rlmem.evidence.twins import table
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord, finished
-from rlmem.stats import contrast
-from rlmem.stats.tables import Cell, Table, Value
-from rlmem.stats.twins import table
-from rlmem.stats.welch import ANY, Range
+from rlmem.record.tables import Cell, Table, Value
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.status import RETURNS
 

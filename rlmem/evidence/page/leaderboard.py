@@ -14,12 +14,11 @@ from rlmem.evidence.page.documents import around
 from rlmem.evidence.page.draw import require_matplotlib
 from rlmem.evidence.page.facts import facts_of
 from rlmem.evidence.page.find import Item
+from rlmem.evidence.statistics import SEED, performance_profile
 from rlmem.evidence.verdict import Outcome
-from rlmem.record import rundir
-from rlmem.stats import figures, performance_profile
-from rlmem.stats.figures import COLOURS, GRID, INK
-from rlmem.stats.resampling import SEED
-from rlmem.stats.tables import in_markdown
+from rlmem.record import figures, rundir
+from rlmem.record.figures import COLOURS, GRID, INK
+from rlmem.record.tables import in_markdown
 from rlmem.system import received
 
 if TYPE_CHECKING:

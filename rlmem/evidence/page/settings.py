@@ -14,8 +14,8 @@ from typing import Any
 from rlmem.config.catalog import default_choices
 from rlmem.config.messages import to_text
 from rlmem.evidence.records import Record
+from rlmem.evidence.twins import TwinReturns
 from rlmem.record import rundir
-from rlmem.stats.twins import TwinReturns
 from rlmem.system.strictjson import loads
 
 COLUMN, MEMORY = "env", "memory"

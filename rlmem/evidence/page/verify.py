@@ -39,8 +39,9 @@ from rlmem.evidence.records import (
     is_analysed,
     read_series,
 )
+from rlmem.evidence.references import reference_of
 from rlmem.evidence.tables import provenance_problem
-from rlmem.stats import figures, reference_of
+from rlmem.record import figures
 from rlmem.system import received
 
 SHOWN = 20
@@ -86,9 +87,9 @@ def verify(folder: Path, written: Path | None = None, pictures: bool = True) -> 
         verified.differs += _changed_files(folder)
     else:
         lacking.append(f"{folder / SUMS}: there is none; `rlmem report {shell(folder)} --markdown FILE` writes it")
-    draws = find_spec("matplotlib") is not None
+    draws = all(find_spec(name) for name in ("matplotlib", "jinja2"))
     if not draws:
-        verified.notes.append("pictures and rankings are not compared: matplotlib is not installed")
+        verified.notes.append("pictures, rankings and the document are not compared: `rlmem[report]` is not installed")
     for item in items:
         if problem := provenance_problem(item.outcome.ours):
             verified.notes.append(f"{item.label}: {problem}")
@@ -97,10 +98,10 @@ def verify(folder: Path, written: Path | None = None, pictures: bool = True) -> 
             again = io.StringIO()
             figures.save(curves(item), again, "svg")
             _check_picture(picture(item), again.getvalue(), verified)
-    if written.is_file():
-        _check_text(written, document(items, written.parent), verified)
-    else:
+    if not written.is_file():
         (verified.differs if named else lacking).append(f"{written}: there is none to compare")
+    elif draws:
+        _check_text(written, document(items, written.parent), verified)
     for page, outcome in leaderboard.rankings(items, written.parent).items() if draws else ():
         with TemporaryDirectory() as temporary:
             for path in leaderboard.page(outcome, Path(shutil.copy(page, temporary))):

@@ -1,0 +1,388 @@
+"""Statistics of many runs: aggregates, the stratified bootstrap, comparisons, and Welch's t intervals for few runs.
+
+Scores are a matrix [run, task]: the runs of one algorithm, with a column for each task. The aggregates and the
+bootstrap are those of Agarwal et al. 2021 (arXiv:2108.13264); docs/statistics.md describes what is resampled. All tasks
+have equal weight. Nothing draws from a global generator. A NaN is a diverged run, and makes what contains it NaN.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum, inf, isfinite, nan
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import nctdtr, stdtrit
+
+Array = NDArray[np.float64]
+Scores = ArrayLike | Mapping[str, ArrayLike]
+"""[run, task]; the runs of one task [run]; or {task: [run]}, where every task has the same number of runs."""
+Statistic = Callable[[Array], Any]
+"""Scores [..., run, task] -> [...]."""
+
+
+def matrix(scores: Scores) -> Array:
+    """Scores as a matrix [run, task], with tasks in the order of the mapping; arrays [..., run, task] stay as they are.
+
+    Raises ValueError where there is no run or no task, and where tasks have different numbers of runs: whether to leave
+    runs out or to weight them is up to the caller.
+    """
+    if isinstance(scores, Mapping):
+        counts = {task: np.size(runs) for task, runs in scores.items()}
+        if len(set(counts.values())) > 1:
+            ends = (choose(counts, key=counts.__getitem__) for choose in (min, max))
+            unequal = ", ".join(f"{task} has {counts[task]}" for task in ends)
+            raise ValueError(f"every task needs the same number of runs; {unequal}")
+        scores = np.array([np.asarray(runs, dtype=np.float64) for runs in scores.values()]).T
+    values = np.asarray(scores, dtype=np.float64)
+    if values.ndim == 1:
+        values = values[:, None]
+    if values.ndim < 2 or values.size == 0:
+        raise ValueError(f"scores are [run, task], at least one of each; got the shape {values.shape}")
+    return values
+
+
+def mean(scores: Scores) -> Any:
+    """Mean of all scores; every task has the same weight."""
+    return matrix(scores).mean((-2, -1))
+
+
+def median(scores: Scores) -> Any:
+    """Median over tasks of the mean over runs; for a single task this is the mean of its runs."""
+    return np.median(matrix(scores).mean(-2), axis=-1)
+
+
+def iqm(scores: Scores) -> Any:
+    """Interquartile mean (Agarwal et al. 2021, arXiv:2108.13264): the mean of the middle half of all scores, pooled.
+
+    floor(N / 4) scores are dropped on each side. The result is NaN if any score is NaN.
+    """
+    values = matrix(scores)
+    pooled = np.sort(values.reshape(*values.shape[:-2], -1), axis=-1)
+    cut = pooled.shape[-1] // 4
+    middle = pooled[..., cut : pooled.shape[-1] - cut].mean(-1)
+    return np.where(np.isnan(pooled[..., -1]), np.nan, middle)[()]
+
+
+def optimality_gap(scores: Scores, target: float = 1.0) -> Any:
+    """How far scores stay below `target` on average: mean of max(target - score, 0)."""
+    return target - np.minimum(matrix(scores), target).mean((-2, -1))
+
+
+AGGREGATES: dict[str, Statistic] = {"mean": mean, "median": median, "iqm": iqm, "optimality_gap": optimality_gap}
+"""Every aggregate, by its name in tables and figures."""
+
+
+Index = NDArray[np.integer[Any]]
+
+REPETITIONS = 2000
+SEED = 20240527
+"""Seeds the generators of reports and verdicts, so that the same runs always have the same intervals."""
+LEVEL = 0.95
+AT_ONCE = 2**20
+"""How many numbers are resampled together: 8 MiB."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate and the bounds of its percentile bootstrap interval."""
+
+    value: float
+    low: float
+    """NaN if a task has only one run."""
+    high: float
+    level: float
+    """Nominal coverage, 0.95 for 95 %."""
+    runs: int
+    """Runs per task."""
+    tasks: int
+
+
+def interval(
+    scores: Scores,
+    statistic: Statistic = iqm,
+    *,
+    rng: np.random.Generator,
+    repetitions: int = REPETITIONS,
+    level: float = LEVEL,
+) -> Interval:
+    """A statistic of scores [run, task] or [run], with its stratified bootstrap interval."""
+    values = matrix(scores)
+    low, high = percentile_bounds(bootstrap(values, statistic, rng=rng, repetitions=repetitions), level)
+    runs, tasks = values.shape
+    bounds = (float(low), float(high)) if runs > 1 else (np.nan, np.nan)
+    return Interval(float(statistic(values)), *bounds, level, runs, tasks)
+
+
+def bootstrap(
+    scores: Scores, statistic: Statistic, *, rng: np.random.Generator, repetitions: int = REPETITIONS, width: int = 1
+) -> Array:
+    """The statistic of every resample, [repetitions, ...].
+
+    width: numbers that the statistic holds for each score (for a profile, its thresholds), to bound memory
+    """
+    values = matrix(scores)
+    parts = [statistic(resample(values, picked)) for picked in picks(values.shape, repetitions, rng, width)]
+    return np.concatenate(parts)
+
+
+def resample(scores: Array, picked: Index) -> Array:
+    """Run `picked[..., i, task]` of each task: scores [run, task], picked [..., run, task] -> [..., run, task]."""
+    return scores[picked, np.arange(scores.shape[1])]
+
+
+def percentile_bounds(replicates: Array, level: float = LEVEL) -> tuple[Any, Any]:
+    """The bounds, each [...], that leave (1 - level) / 2 of the replicates [repetitions, ...] on either side."""
+    if not 0 < level < 1:
+        raise ValueError(f"level is a coverage between 0 and 1, such as 0.95; got {level}")
+    low, high = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return low, high
+
+
+def picks(
+    shape: tuple[int, ...], repetitions: int, rng: np.random.Generator, width: int = 1, among: Index | None = None
+) -> Iterator[NDArray[np.int64]]:
+    """The runs of `repetitions` resamples, in chunks [n, run, task]. The size of the chunks changes no draw.
+
+    among: the number of runs that a row is drawn from, [run, 1]; None: as many as there are rows
+    """
+    if len(shape) != 2:
+        raise ValueError(f"the bootstrap resamples scores [run, task]; got {len(shape)} dimensions")
+    if repetitions < 1:
+        raise ValueError(f"a bootstrap needs at least one repetition; got {repetitions}")
+    runs, tasks = shape
+    most = max(1, AT_ONCE // (runs * tasks * width))
+    for begin in range(0, repetitions, most):
+        yield rng.integers(runs if among is None else among, size=(min(most, repetitions - begin), runs, tasks))
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """P(X > Y): the chance that a run of X beats a run of Y on a task drawn at random, ties counting one half."""
+
+    probability: Interval
+    """Mean over tasks; one half means that neither is better. Its `runs` is the smaller number of runs of the two."""
+    per_task: Array
+    """The probability for each task, [task]."""
+    u: Array
+    """Mann-Whitney U of X for each task, [task]: the pairs that X wins, out of runs_x * runs_y."""
+
+
+def probability_of_improvement(
+    x: Scores, y: Scores, *, rng: np.random.Generator, repetitions: int = REPETITIONS, level: float = LEVEL
+) -> Improvement:
+    """P(X > Y) of scores [run_x, task] and [run_y, task] (Agarwal et al. 2021, arXiv:2108.13264, sec. 4.3).
+
+    The bootstrap resamples the runs of X and those of Y independently, within each task. Tasks are matched by position,
+    or by name where both are mappings. The bounds are NaN unless both have two runs.
+    """
+    if isinstance(x, Mapping) and isinstance(y, Mapping):
+        if x.keys() != y.keys():
+            raise ValueError(f"both need the same tasks; only one has {', '.join(sorted(x.keys() ^ y.keys()))}")
+        y = {task: y[task] for task in x}
+    first, second = matrix(x), matrix(y)
+    n, m, tasks = len(first), len(second), first.shape[1]
+    if tasks != second.shape[1]:
+        raise ValueError(f"both need the same tasks; got {tasks} and {second.shape[1]}")
+    u = mann_whitney_u(first, second)
+    drawn = [
+        mann_whitney_u(resample(first, picked[:, :n]), resample(second, picked[:, n:])).mean(-1) / (n * m)
+        for picked in picks((n + m, tasks), repetitions, rng, max(n, m), np.repeat([n, m], [n, m])[:, None])
+    ]
+    low, high = percentile_bounds(np.concatenate(drawn), level)
+    bounds = (float(low), float(high)) if min(n, m) > 1 else (np.nan, np.nan)
+    probability = Interval(float(u.mean() / (n * m)), *bounds, level, min(n, m), tasks)
+    return Improvement(probability, u / (n * m), u)
+
+
+def mann_whitney_u(x: Array, y: Array) -> Array:
+    """U of X for each task: x [..., run_x, task], y [..., run_y, task] -> [..., task]. NaN where a score is.
+
+    U counts the pairs (i, j) with x_i > y_j, and half of those with x_i = y_j (Mann and Whitney 1947).
+    """
+    a, b = x[..., :, None, :], y[..., None, :, :]
+    wins = np.where(np.isnan(a) | np.isnan(b), np.nan, (a > b) + 0.5 * (a == b))
+    return np.asarray(wins.sum((-3, -2)))
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A performance profile: the fraction of scores above each threshold, with a confidence band, all [threshold]."""
+
+    thresholds: Array
+    fraction: Array
+    low: Array
+    """Pointwise bounds; NaN where a task has one run. The band as a whole covers less than `level`."""
+    high: Array
+    level: float
+
+
+def performance_profile(
+    scores: Scores,
+    thresholds: ArrayLike,
+    *,
+    rng: np.random.Generator,
+    repetitions: int = REPETITIONS,
+    level: float = LEVEL,
+) -> Profile:
+    """The fraction above every threshold tau (Agarwal et al. 2021, arXiv:2108.13264, sec. 4.2), scores [run, task].
+
+        F(tau) = mean over runs and tasks of [score > tau], the run-score distribution
+
+    The band is the stratified bootstrap interval over runs at each threshold separately.
+    """
+    values, tau = matrix(scores), np.atleast_1d(np.asarray(thresholds, dtype=np.float64))
+
+    def above(batch: Array) -> Array:
+        """[..., run, task] -> [..., threshold]"""
+        fraction = (batch[..., None] > tau).mean((-3, -2))
+        diverged = np.asarray(np.isnan(batch).any((-2, -1)))
+        return np.where(diverged[..., None], np.nan, fraction)
+
+    replicates = bootstrap(values, above, rng=rng, repetitions=repetitions, width=len(tau))
+    low, high = percentile_bounds(replicates if len(values) > 1 else np.full_like(replicates, np.nan), level)
+    return Profile(tau, above(values), low, high, level)
+
+
+def ranks(
+    scores: Mapping[str, Scores],
+    statistic: Statistic = iqm,
+    *,
+    rng: np.random.Generator,
+    repetitions: int = REPETITIONS,
+    level: float = LEVEL,
+) -> dict[str, Interval]:
+    """The rank of every algorithm, 1 for the largest statistic, with its stratified bootstrap interval.
+
+    scores: algorithm -> its scores [run, task]; all algorithms have the same tasks
+
+    In a resample the runs of every algorithm are drawn anew, independently, within each task, and all are ranked.
+    Bounds are rounded outwards to whole ranks. Equal algorithms share the better rank, and those whose statistic is NaN
+    the last one. An algorithm with one run has no bounds, and does not vary in those of the others.
+    """
+    values = {name: matrix(each) for name, each in scores.items()}
+    if not values:
+        return {}
+    known = np.nan_to_num(np.array([statistic(each) for each in values.values()], float), nan=-np.inf)
+    drawn = [bootstrap(each, statistic, rng=rng, repetitions=repetitions) for each in values.values()]
+    replicates = np.nan_to_num(np.stack(drawn, axis=-1), nan=-np.inf)  # [repetition, algorithm]
+    better = (replicates[:, None, :] > replicates[:, :, None]).sum(-1)
+    low, high = percentile_bounds(1.0 + better, level)
+    return {
+        name: Interval(
+            float(1 + (known > known[k]).sum()),
+            float(np.floor(low[k])) if len(each) > 1 else np.nan,
+            float(np.ceil(high[k])) if len(each) > 1 else np.nan,
+            level,
+            *each.shape,
+        )
+        for k, (name, each) in enumerate(values.items())
+    }
+
+
+POWER = 0.8
+ROUNDING = 1e-12
+"""The share of the terms of a sum below which it is their rounding."""
+Range = tuple[float, float]
+ANY: Range = (-inf, inf)
+"""The range of what may have any value."""
+MOST = 1000
+"""The greatest number of runs that `runs_to_decide` gives."""
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A weighted sum of means of independent samples, plus a constant (Welch 1947, Biometrika 34).
+
+        v = sum_i w_i^2 s_i^2 / n_i,   degrees of freedom  v^2 / sum_i ((w_i^2 s_i^2 / n_i)^2 / (n_i - 1))
+
+    value: the estimate; NaN if a number is not finite
+    variances: w_i^2 s_i^2 of each sample, NaN for a sample of one run
+    runs: n_i
+    """
+
+    value: float
+    variances: tuple[float, ...] = ()
+    runs: tuple[int, ...] = ()
+
+    @property
+    def error(self) -> float:
+        """The standard error of the estimate; NaN if a sample has a single run."""
+        return sum(variance / n for variance, n in zip(self.variances, self.runs, strict=True) if n) ** 0.5
+
+    def bounds(self, level: float = LEVEL, possible: Range = ANY) -> tuple[float, float]:
+        """The bounds of the t interval; NaN if there are none, and equal to the value where no sample varies.
+
+        possible: the values that the estimate can have, within which the interval stays
+        """
+        if not isfinite(self.value + sum(self.variances)):
+            return nan, nan
+        parts = [variance / n for variance, n in zip(self.variances, self.runs, strict=True)]
+        v = sum(parts)
+        if not v:
+            return self.value, self.value
+        freedom = 1 / sum((part / v) ** 2 / (n - 1) for part, n in zip(parts, self.runs, strict=True))
+        half = float(stdtrit(freedom, (1 + level) / 2)) * v**0.5
+        return within(self.value, self.value - half, self.value + half, possible)
+
+    def power(self, runs: int, level: float) -> float:
+        """The chance that the interval of so many runs of each sample lies above zero, if all is as it was seen."""
+        v = sum(self.variances) / runs
+        if not v:
+            return float(self.value > 0)
+        freedom = (runs - 1) * (v * runs) ** 2 / sum(variance**2 for variance in self.variances)
+        return 1 - float(nctdtr(freedom, self.value / v**0.5, stdtrit(freedom, (1 + level) / 2)))
+
+
+def within(value: float, low: float, high: float, possible: Range) -> tuple[float, float]:
+    """The bounds of an interval around a value, within what is possible."""
+    return max(low, min(possible[0], value)), min(high, max(possible[1], value))
+
+
+def contrast(samples: Iterable[tuple[float, ArrayLike]], constant: float = 0.0) -> Contrast:
+    """The contrast of (weight, runs of a sample [run]) and a constant. A sample without runs makes it NaN.
+
+    A sum that is nothing but the rounding of its terms is zero: runs that do not vary would else decide by it.
+    """
+    terms, variances, numbers = [constant], [], []
+    for weight, sample in samples:
+        runs = np.asarray(sample, dtype=np.float64)
+        finite = len(runs) > 0 and bool(np.isfinite(runs).all())
+        terms.append(weight * float(runs.mean()) if finite else nan)
+        varies = finite and np.ptp(runs) > 0  # the variance of equal numbers is not always zero
+        spread = float(runs.var(ddof=1)) if varies else 0.0
+        variances.append(weight**2 * spread if finite and len(runs) > 1 else nan)
+        numbers.append(len(runs))
+    value = fsum(terms)
+    if abs(value) <= ROUNDING * fsum(map(abs, terms)):
+        value = 0.0
+    return Contrast(value, tuple(variances), tuple(numbers))
+
+
+def runs_to_decide(
+    contrasts: Sequence[Contrast], level: float = LEVEL, against: float | None = None, power: float = POWER
+) -> int | None:
+    """The number of runs of each sample with which intervals would show that all contrasts are positive, or one not.
+
+    contrasts: which of both it is, and the spread of runs, are taken to be as seen
+    level: of the intervals that must all lie above zero
+    against: of the interval of which one must lie below zero; None: `level`
+    power: the chance of such an outcome
+
+    None if that takes more than MOST runs, or if nothing is known of the spread.
+    """
+    worst = min(contrasts, key=lambda each: each.value)
+
+    def chance(runs: int) -> float:
+        if worst.value > 0:
+            return 1 - sum(1 - each.power(runs, level) for each in contrasts)
+        turned = Contrast(-worst.value, worst.variances, worst.runs)
+        return turned.power(runs, level if against is None else against)
+
+    if not all(isfinite(each.value + sum(each.variances)) for each in contrasts) or chance(MOST) < power:
+        return None
+    few, enough = 1, MOST
+    while enough - few > 1:
+        middle = (few + enough) // 2
+        few, enough = (few, middle) if chance(middle) >= power else (middle, enough)
+    return enough

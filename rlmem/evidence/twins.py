@@ -1,0 +1,115 @@
+"""Is it memory? Returns on games and on their fully observed twins, of agents with and without memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite, nan
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rlmem.evidence.statistics import contrast
+from rlmem.record.tables import Cell, Table, Value
+
+FEWEST_ERRORS = 2.0
+"""What memory could gain must be so many standard errors from zero, or a share of it says nothing."""
+HEAD = ("observability gap ± SE", "memory bias ± SE", "memory improvability ± SE")
+
+
+class Estimate(NamedTuple):
+    """A number and its standard error, NaN where there is none."""
+
+    value: float
+    error: float
+
+
+def observability_gap(partial: ArrayLike, full: ArrayLike) -> Estimate:
+    """J(f, full) - J(f, partial) of an agent f: what the same agent earns more where nothing is hidden.
+
+    partial, full: its returns [run] on the game and on the twin
+
+    With memory bias, arXiv:2503.01450. Standard errors add in quadrature.
+    """
+    return _difference(full, partial)
+
+
+def memory_bias(full: ArrayLike, memoryless_full: ArrayLike) -> Estimate:
+    """J(f, full) - J(memoryless, full): what a memory brings or costs where there is nothing to remember.
+
+    full, memoryless_full: returns [run] on the twin of the agent, and of one without memory
+    """
+    return _difference(full, memoryless_full)
+
+
+def memory_improvability(partial: ArrayLike, memoryless: ArrayLike, memoryless_full: ArrayLike) -> Estimate:
+    """The share that a memory recovers of what is lost because a part of the state is hidden (POBAX).
+
+        (m - w) / (f - w),   m = J(f, partial),   w = J(memoryless, partial),   f = J(memoryless, full)
+
+    0 is play without memory, 1 play that sees all. NaN unless f is FEWEST_ERRORS standard errors above w: where nothing
+    is to be gained, nothing can be recovered. The error is that of the linearised ratio:
+
+        ((s_m)^2 + (R s_f)^2 + ((R - 1) s_w)^2) / (f - w)^2,   with the standard errors s of the three means
+
+    partial: returns [run] of the agent on the game
+    memoryless, memoryless_full: returns [run] of an agent without memory on the game and on its twin
+    """
+    to_gain = _difference(memoryless_full, memoryless)
+    if not to_gain.value > FEWEST_ERRORS * (0 if np.isnan(to_gain.error) else to_gain.error):
+        return Estimate(nan, nan)
+    gained = _difference(partial, memoryless)
+    share = gained.value / to_gain.value
+    errors = [_error(partial), share * _error(memoryless_full), (share - 1) * _error(memoryless)]
+    return Estimate(share, float(np.hypot.reduce(errors)) / to_gain.value)
+
+
+@dataclass(frozen=True)
+class TwinReturns:
+    """The returns [run] of an agent and of one without memory, each on a game and on its twin.
+
+    row, column: the names of the agent and of the game
+    memoryless: None where there is no agent to compare with, as for the one without memory itself
+    """
+
+    row: str
+    column: str
+    partial: Sequence[float] | NDArray[np.float64]
+    full: Sequence[float] | NDArray[np.float64]
+    memoryless: tuple[ArrayLike, ArrayLike] | None = None
+
+
+def table(name: str, agents: Sequence[TwinReturns], higher: bool = True) -> Table:
+    """A line for every agent and game: both returns, gap, bias and improvability with their standard errors.
+
+    higher: whether more is better; where it is not, differences are turned, so that more is better in them, too
+    """
+    several = any(each.column for each in agents)
+    lines: list[list[Cell]] = []
+    for each in agents:
+        sign = 1 if higher else -1
+        partial, full = sign * np.asarray(each.partial, float), sign * np.asarray(each.full, float)
+        found = [observability_gap(partial, full)]
+        if each.memoryless is not None:
+            without, without_full = (sign * np.asarray(runs, float) for runs in each.memoryless)
+            found += [memory_bias(full, without_full), memory_improvability(partial, without, without_full)]
+        shown = [_value(estimate) for estimate in found] + [None] * (3 - len(found))
+        means = [float(np.mean(runs)) if len(runs) else None for runs in (each.partial, each.full)]
+        lines.append([each.row, *([each.column] if several else []), *means, *shown])
+    title = f"{name}: is it memory? `full` is the same game with all of its state in view"
+    return Table(title, ["row", *(["column"] if several else []), "partial", "full", *HEAD], lines)
+
+
+def _value(estimate: Estimate) -> Value | None:
+    error = estimate.error if isfinite(estimate.error) else None
+    return Value(estimate.value, error) if isfinite(estimate.value) else None
+
+
+def _difference(left: ArrayLike, right: ArrayLike) -> Estimate:
+    found = contrast([(1, left), (-1, right)])
+    return Estimate(found.value, found.error)
+
+
+def _error(runs: ArrayLike) -> float:
+    return contrast([(1, runs)]).error

@@ -1,0 +1,167 @@
+"""The size of the house: files that one update runs, entries at the top, and code lines.
+
+`python tests/docs/test_house.py` writes docs/one-update.md.
+"""
+
+import ast
+import io
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+from rlmem.scan.library import missing
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "rlmem"
+PAGE = ROOT / "docs" / "one-update.md"
+ON_POLICY = ("algo=ppo", "env=repeat_first", "algo.rollout_slots=64", "total_steps=256")
+OFF_POLICY = (
+    *("algo=sac", "env=position_only_pendulum", "algo.learning_starts=32", "algo.random_steps=32"),
+    *("env.max_episode_steps=40", "algo.batch_size=32", "algo.record_every=100", "total_steps=300"),
+)
+BOTH = ("env.num_envs=2", "evaluation.episodes=1", "threads=1", "device=cpu")
+MOST_FILES = {
+    ("memory=gru", *ON_POLICY): 20,
+    ("memory=ffm", *ON_POLICY): 20,
+    ("memory=gru", *OFF_POLICY): 24,
+}
+"""Overrides of a run -> files of rlmem that its second iteration with an update may run."""
+MOST_ENTRIES = 31
+MOST_LINES = {("rlmem", "benchmarks", "experiments"): 28_700, ("tests",): 28_300}
+"""Folders -> code lines of their Python: neither blank, nor comment, nor docstring."""
+
+
+def calls_of_an_update(*overrides: str, folder: Path) -> dict[Path, list[CodeType]]:
+    """What the second iteration with an update runs: files of rlmem and their functions, in order of the first call."""
+    from rlmem.config.compose import load
+    from rlmem.loops.base import Loop
+    from rlmem.record import recorder
+    from rlmem.run.train import train
+
+    calls: dict[Path, list[CodeType]] = {}
+    updates = 0
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(PACKAGE):
+            codes = calls.setdefault(path, [])
+            if frame.f_code not in codes:
+                codes.append(frame.f_code)
+
+    def traced(loop: Loop) -> bool:
+        nonlocal updates, calls
+        if updates == 2:
+            return iterate(loop)
+        before, calls = loop.updates, {}
+        sys.setprofile(note)
+        try:
+            return iterate(loop)
+        finally:
+            sys.setprofile(None)
+            updates += loop.updates > before
+
+    with pytest.MonkeyPatch.context() as patch:
+        iterate = Loop.iterate
+        patch.setattr(Loop, "iterate", traced)
+        patch.setattr(recorder, "LINE_EVERY", float("inf"))  # a line of progress comes by the clock
+        train(load([*overrides, *BOTH, f"run_dir={folder}"]))
+    assert updates == 2
+    return calls
+
+
+def page(calls: dict[Path, list[CodeType]]) -> str:
+    """docs/one-update.md: the files in the order in which data flow, with the first functions of each."""
+    head = """\
+# One update, file by file
+
+These are the files of `rlmem/` that one update of `memory=gru algo=ppo env=repeat_first` runs, in the order of their
+first call. A tracer writes this page, and a test counts the files.
+
+| file | functions | what comes in | what goes out |
+|---|---|---|---|
+"""
+    return head + "".join(f"{row}\n" for path, codes in calls.items() for row in rows(path, codes))
+
+
+def rows(path: Path, codes: list[CodeType]) -> Iterator[str]:
+    """The rows of a file: its first public functions, with the types of arguments and result."""
+    shown = path.relative_to(PACKAGE).as_posix()
+    public = [code for code in codes if not any(part.startswith(("_", "<")) for part in code.co_qualname.split("."))]
+    for code in public[:3]:
+        (node,) = (
+            node
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.FunctionDef)
+            and min([node.lineno, *(d.lineno for d in node.decorator_list)]) == code.co_firstlineno
+        )
+        arguments = [a for a in [*node.args.args, *node.args.kwonlyargs] if a.arg not in ("self", "cls")]
+        given = ", ".join(f"{a.arg}: {ast.unparse(a.annotation)}" if a.annotation else a.arg for a in arguments)
+        result = ast.unparse(node.returns) if node.returns else ""
+        cells = (f"`{text}`".replace("|", "\\|") if text else "-" for text in (code.co_qualname, given, result))
+        yield f"| {f'`{shown}`' if code is public[0] else ''} | {' | '.join(cells)} |"
+
+
+def code_lines(path: Path) -> int:
+    """Lines of a file of Python that are neither blank, nor comment, nor docstring."""
+    text = path.read_text(encoding="utf-8")
+    strings = {
+        line
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    quiet = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    lines = {
+        line
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type not in quiet
+        for line in range(token.start[0], token.end[0] + 1)
+    }
+    return len(lines - strings)
+
+
+@pytest.mark.parametrize("overrides", MOST_FILES, ids=lambda overrides: " ".join(overrides[:2]))
+def test_one_update_runs_few_files(overrides, tmp_path):
+    calls = calls_of_an_update(*overrides, folder=tmp_path / "run")
+    files = [path.relative_to(PACKAGE).as_posix() for path in calls]
+    assert "loops/base.py" in files and "memory/base.py" in files
+    assert len(files) <= MOST_FILES[overrides], "\n".join(files)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="functions know their qualified names from Python 3.11 on")
+@pytest.mark.skipif(missing() is not None, reason="without the native engine, other functions run")
+def test_the_page_of_one_update_is_that_of_the_tracer(tmp_path):
+    text = page(calls_of_an_update("memory=gru", *ON_POLICY, folder=tmp_path / "run"))
+    assert PAGE.read_text(encoding="utf-8") == text, "python tests/docs/test_house.py writes it"
+
+
+def test_few_entries_stand_at_the_top():
+    entries = [path.name for path in PACKAGE.iterdir() if path.is_file() or any(path.glob("*.py"))]  # not old caches
+    assert len(entries) <= MOST_ENTRIES, entries
+
+
+@pytest.mark.parametrize("folders", MOST_LINES, ids="+".join)
+def test_the_code_has_a_bounded_size(folders):
+    lines = sum(code_lines(path) for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    assert lines <= MOST_LINES[folders]
+
+
+def test_code_lines_are_neither_blank_nor_comment_nor_docstring(tmp_path):
+    file = tmp_path / "a.py"
+    lines = ['"""Two', 'lines."""', "", "x = [", "    1,  # one", "    # two", "]", '"""Of x."""', "", "def f():"]
+    lines += ['    """f."""', '    return """a', 'b"""']
+    file.write_text("\n".join(lines))
+    assert code_lines(file) == 6
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as name:
+        PAGE.write_text(page(calls_of_an_update("memory=gru", *ON_POLICY, folder=Path(name) / "run")), encoding="utf-8")
+    print(f"wrote {PAGE.relative_to(ROOT)}")

@@ -1,0 +1,292 @@
+"""README.md, CONTRIBUTING.md and docs run: commands on small budgets, example files, make targets."""
+
+import html
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from helpers import ROOT, options
+
+from rlmem.commands.cli import main
+from rlmem.evidence import catalog
+from rlmem.evidence.records import shipped_records
+from rlmem.evidence.verdict import Outcome
+
+BUDGET = "total_steps=256 env.num_envs=8 evaluation.every=null evaluation.episodes=4 threads=1"
+SMALL = f"{BUDGET} algo.rollout_slots=16"
+SMALL_REPLAY = f"{BUDGET} algo.random_steps=50 algo.learning_starts=150 algo.batch_size=60 algo.update_ratio=0.03"
+SHRINK = {
+    "train": SMALL,
+    "resume": "total_steps=384",
+    "eval": "--episodes=4",
+    "push": "--episodes=4",
+    "export": "--episodes=4",
+    "profile": "--dry-run",
+}
+"""What is appended to a command; later values win."""
+
+FENCE = re.compile(r"(<!-- not run: .+? -->\n)?^```(\S*) ?(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, the file it shows, and whether it is marked as not run."""
+
+    document: str
+    language: str
+    file: str
+    text: str
+    skipped: bool
+
+
+def blocks(document: str) -> list[Block]:
+    found = FENCE.finditer((ROOT / document).read_text(encoding="utf-8"))
+    return [Block(document, m[2], m[3], m[4], m[1] is not None) for m in found]
+
+
+def commands(document: str) -> list[str]:
+    """The `rlmem` lines of the sh blocks that are run, in order; a backslash joins lines, as in a shell."""
+    shell = [b for b in blocks(document) if b.language == "sh" and not b.skipped]
+    lines = [line for b in shell for line in re.sub(r"\\\n +", "", b.text).splitlines()]
+    return [line for line in lines if line.startswith("rlmem ")]
+
+
+def off_policy() -> set[str]:
+    """The options of `algo` that learn from a replay, shipped and shown."""
+    shipped = {path.stem: path.read_text() for path in (ROOT / "conf" / "algo").glob("*.yaml")}
+    shown = {Path(b.file).stem: b.text for b in blocks("CONTRIBUTING.md") if "/algo/" in b.file}
+    return {name for name, text in (shipped | shown).items() if "learning_starts:" in text or "[_off_policy]" in text}
+
+
+def small(command: str) -> str:
+    """The command on a small budget; one that only asks for information stays as it is."""
+    command = re.sub(r"\s+#\s.*", "", command)
+    verb = command.split()[1]
+    if verb == "sweep" and command.split()[2].endswith(".yaml"):
+        return f"{command} {SMALL}"
+    if verb not in SHRINK or "--help" in command:
+        return command
+    algo = re.search(r" algo=(\w+)", command)
+    if verb == "train" and algo and algo[1] in off_policy():
+        return f"{command} {SMALL_REPLAY}"
+    short = " algo.epochs=1" if verb == "train" and (not algo or algo[1].startswith("ppo")) else ""
+    short += " evaluation.stop_at=null" if "evaluation.stop_at=" in command else ""
+    return f"{command} {SHRINK[verb]}{short}"
+
+
+def with_examples(document: str, folder: Path) -> Path:
+    """The folder, which now holds nothing but the example files of the document."""
+    for block in blocks(document):
+        if block.file:
+            (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / block.file).write_text(block.text)
+    return folder
+
+
+PAGES = (
+    "README.md", "CONTRIBUTING.md", "docs/algorithms.md", "docs/analysis.md", "docs/any-observation.md",
+    "docs/batching.md", "docs/claim-to-verdict.md", "docs/command-line.md", "docs/environments.md",
+    "docs/experiments.md", "docs/horizon.md", "docs/index.md", "docs/logging.md", "docs/memory.md",
+    "docs/own-memory.md", "docs/profile.md", "docs/reliability.md", "docs/start.md",
+)  # fmt: skip
+"""Those whose commands are run here, one after another in one folder, as later ones use the runs of earlier ones."""
+
+SLOW_ANALYSES = (
+    "hidden", "extrapolate", "shm", "gradients", "impulse", "contamination", "multistability", "probe",
+)  # fmt: skip
+
+OF_ONES_OWN = ("CONTRIBUTING.md", "docs/memory.md", "docs/own-memory.md")
+"""Pages that show code, all of which is run."""
+
+AFTERWARDS = ("docs/any-observation.md", "docs/own-memory.md", "docs/start.md")
+"""Pages whose Python goes on from what their commands and example files left in the folder."""
+
+
+def only_checked(document: str, lines: list[str]) -> list[str]:
+    """The commands of a page as the fast tests run them: most of those that train only check what they would do.
+
+    Trained are the first run of the page, runs to which a later command may come back, and the code that it shows.
+    What draws most, and what is shown elsewhere, is left to the slow tests.
+    """
+    trains = [line for line in lines if line.split()[1] == "train"]
+    first = trains[0] if trains else None
+
+    analyses = {line: line.split()[2] for line in lines if line.split()[1] == "analyze"}
+    lines = [line for line in lines if analyses.get(line) not in SLOW_ANALYSES]
+
+    swept = [line for line in lines if line.split()[1] == "sweep" and "--dry-run" not in line]
+    lines = [line for line in lines if line not in swept and "sweeps/" not in line and line.split()[1] != "export"]
+
+    lines = [line for line in lines if "--gif" not in line and line != "rlmem reproduce memoroids/figure4 --dry-run"]
+
+    def dry(line: str) -> bool:
+        if line.split()[1] == "reproduce":
+            return "--budget smoke" in line and ".yaml" not in line
+        return line in trains and line != first and "run_dir=" not in line and document not in OF_ONES_OWN
+
+    asking = ("--help", "--dry-run")
+    return [f"{small(line)} --dry-run" if dry(line) and not any(a in line for a in asking) else small(line)
+            for line in lines]  # fmt: skip
+
+
+@pytest.mark.parametrize("everything", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["some", "all"])
+@pytest.mark.parametrize("document", PAGES)
+def test_the_commands_of_a_page_run_one_after_another(tmp_path, document, everything, monkeypatch):
+    """On small budgets, in this process and in copies of one that has torch at hand."""
+    with_examples(document, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    found = commands(document)
+    assert found
+    for command in map(small, found) if everything else only_checked(document, found):
+        monkeypatch.setattr(sys, "path", [*sys.path])  # the command line adds the current folder
+        assert main(shlex.split(command)[1:]) == 0, command
+    if document in AFTERWARDS:
+        session: dict = {}
+        for block in blocks(document):
+            if block.language == "python" and not block.file:
+                exec(compile(block.text, document, "exec"), session)
+
+
+def transcripts() -> list[tuple[str, str]]:
+    """(command, output) of the text blocks that begin with a `$` line."""
+    documents = ("README.md", "docs/command-line.md")
+    shown = {b.text for name in documents for b in blocks(name) if b.language == "text" and b.text.startswith("$ ")}
+    return [(text.partition("\n")[0][2:], text.partition("\n")[2]) for text in sorted(shown)]
+
+
+@pytest.mark.parametrize(("command", "output"), transcripts())
+def test_the_mistakes_shown_are_answered_as_shown(tmp_path, command, output):
+    """In a shell of its own: the installed command, its exit code and its whole answer."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path}
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, output)
+
+
+def test_every_make_target_named_exists():
+    workflows = [str(path.relative_to(ROOT)) for path in (ROOT / ".github" / "workflows").glob("*.yml")]
+    documents = ("README.md", "CONTRIBUTING.md", "AGENTS.md", ".ci/run", *workflows)
+    named = set()
+    for document in documents:
+        for match in re.finditer(r"(?:^|`|run: )make ((?:[a-z-]+ ?)+)", (ROOT / document).read_text(), re.MULTILINE):
+            named |= set(match[1].split())
+    assert {"demo", "test"} <= named
+    for target in sorted(named):
+        done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def test_every_linked_file_exists():
+    documents = [path.name for path in ROOT.glob("*.md")] + [f"docs/{path.name}" for path in ROOT.glob("docs/*.md")]
+    for document in documents:
+        text = (ROOT / document).read_text()
+        for target in re.findall(r"\]\(([^)#:]+)\)", text):
+            assert (ROOT / document).parent.joinpath(target).exists(), f"{document} links to {target}"
+
+
+REPOSITORY, SITE = "https://github.com/rlmem/rlmem/blob/main/", "https://rlmem.github.io/rlmem/"
+RAW = "https://raw.githubusercontent.com/rlmem/rlmem/main/"
+
+
+def test_the_links_of_the_readme_work_on_a_package_index_and_lead_to_what_there_is():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)]+)\)", text)
+    assert targets
+    for target in targets:
+        assert target.startswith("https://"), f"{target}: a package index shows README.md without the repository"
+        if target.startswith((REPOSITORY, RAW)):
+            assert (ROOT / target.partition("#")[0].removeprefix(REPOSITORY).removeprefix(RAW)).is_file(), target
+        elif target.startswith(SITE) and target != SITE:
+            page = target.partition("#")[0].removeprefix(SITE).strip("/")
+            assert (ROOT / "docs" / f"{page}.md").is_file(), target
+
+
+def test_the_readme_is_one_page():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
+
+
+def test_the_readme_and_the_site_count_what_has_been_reproduced(monkeypatch):
+    """The counts are those of RESULTS.md, which tests/unit/evidence/test_report.py checks against the results."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "site"))
+    counted = import_module("counted")
+    results = (ROOT / "RESULTS.md").read_text(encoding="utf-8")
+    assert re.fullmatch(
+        r"\|  \|( [a-z ]+ \|)+\n\| --- \|( ---: \|)+\n\| \d+ items \|( \d+ \|)+\n", counted.summary(results)
+    )
+    for document in counted.DOCUMENTS:
+        text = (ROOT / document).read_text(encoding="utf-8")
+        assert counted.counted(text, results) == text, "run `make results`"
+
+
+def speeds() -> dict[str, dict[str, float]]:
+    """Steps per second of every contestant, by file."""
+    files = (ROOT / "benchmarks").glob("train-*.json")
+    return {file.stem: json.loads(file.read_text())["steps_per_second"] for file in files}
+
+
+def test_the_readme_compares_speeds_as_measured():
+    """One LSTM with one LSTM, both on padded segments."""
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    ratios = [rates["rlmem lstm segment"] / rates["sb3 shared lstm"] for rates in speeds().values()]
+    assert f"rlmem trains {min(ratios):.1f} to {max(ratios):.1f} times as many steps per second" in text
+    assert f"[{len(options('memory'))} options]" in text and f"| {len(options('memory'))} options |" in text
+
+
+def test_the_design_says_what_a_second_thread_gains():
+    text = " ".join((ROOT / "docs" / "design.md").read_text(encoding="utf-8").split())
+    ffm, lstm, gru = (
+        speeds()["train-zen-4-2-threads"][f"rlmem {name} tape"] / speeds()["train-zen-4-1-thread"][f"rlmem {name} tape"]
+        for name in ("ffm", "lstm", "gru")
+    )
+    assert f"it gains {ffm:.2f} times with FFM, {lstm:.2f} with an LSTM and {gru:.2f} with a GRU on a Zen 4" in text
+
+
+def test_the_pictures_of_the_readme_show_its_commands():
+    images = ROOT / "docs" / "images"
+    named = re.findall(r'Picture\("(.+?)"', (images / "record.py").read_text())
+    drawn = {name: html.unescape((images / f"{name}.svg").read_text()) for name in ("run", "verdict")}
+    assert len(named) == 2 == len(set(named) & set(map(plain, commands("README.md"))))
+    assert all(any(f"$ {command}<" in picture for picture in drawn.values()) for command in named)
+    experiment = catalog.find("lprnn/figure4")
+    verdict = Outcome(experiment.at("laptop"), shipped_records(experiment.name, "laptop")).verdict
+    assert f"{verdict.word}<" in drawn["verdict"] and verdict.why.partition(":")[0] in drawn["verdict"]
+
+
+def plain(command: str) -> str:
+    return re.sub(r"\s+#\s.*", "", command)
+
+
+def test_commands_are_found_and_shrunk():
+    found = [shlex.split(line, comments=True) for line in commands("README.md")]
+    assert {line[1] for line in found} >= {"train", "eval", "resume", "list", "config"}
+    assert small("rlmem train memory=ffm # why") == f"rlmem train memory=ffm {SMALL} algo.epochs=1"
+    assert small("rlmem train algo=a2c") == f"rlmem train algo=a2c {SMALL}"
+    assert small("rlmem train algo=sac") == f"rlmem train algo=sac {SMALL_REPLAY}"
+    assert small("rlmem list   # why") == "rlmem list"
+    assert all("\\" not in line for line in commands("docs/batching.md"))
+    of_readme = only_checked("README.md", commands("README.md"))
+    assert any(line.startswith("rlmem train") and "--dry-run" not in line for line in of_readme)
+    assert all("--dry-run" not in line for line in only_checked("docs/memory.md", commands("docs/memory.md")))
+
+
+def test_the_reproduced_table_is_that_of_the_shipped_results():
+    """The table of Memoroids' figure 4 in docs/experiments.md, cell by cell."""
+    experiment = catalog.find("memoroids/figure4")
+    made = Outcome(experiment.at("laptop"), shipped_records(experiment.name, "laptop"))
+    ours = {(c.row, c.column): f"{c.mean:.3f} [{c.low:.3f}, {c.high:.3f}]" for c in made.verdict.cells}
+    lines = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8").splitlines()
+    at = lines.index("| | tape | segments of 50 | segments of 20 | segments of 10 |")
+    shown = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[at + 2 : at + 6]]
+    games = {"`repeat_first`": "repeat_first", "`repeat_previous`, 10 back": "repeat_previous_10"}
+    for label, *numbers in shown:
+        memory, _, game = label.partition(", ")
+        expected = [ours[f"{memory.lower()} {scheme}", games[game]] for scheme in ("tape", "L50", "L20", "L10")]
+        assert numbers == expected, label
+    assert (ROOT / "results/memoroids/figure4.laptop.svg").exists()

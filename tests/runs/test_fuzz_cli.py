@@ -1,0 +1,503 @@
+"""Whatever is typed: exit code 0 or 2, one line per mistake, no traceback, nothing left behind, an answer in time.
+
+The default test runs the same 35 command lines every time; `pytest -m slow tests/runs/test_fuzz_cli.py` runs 500 others
+every time, and with RLMEM_FUZZ=5000 in the environment as many.
+"""
+
+import contextlib
+import gc
+import io
+import os
+import re
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from helpers import SMALLEST
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+from python_process import run_python
+
+from rlmem.commands.cli import VERBS, main
+from rlmem.config.catalog import leaves
+from rlmem.config.paths import conf_dir
+
+SECONDS = 3.0
+"""CPU time within which every command line is answered, once everything is imported; of several jobs, each."""
+
+RUN = "run"
+"""A run of 32 steps; beside it lie `folder`, `file.txt` and `own.py`."""
+
+OWN = """
+class Plain: pass
+def nothing(**keywords): return None
+def falls(**keywords): raise KeyError("falls\\nover")
+number = 3
+"""
+
+
+def words_of(text: str) -> list[str]:
+    return text.split()
+
+
+OPTIONS = sorted(
+    f"{file.parent.name}={file.stem}" for file in conf_dir().glob("*/*.yaml") if not file.name.startswith("_")
+)
+
+
+def _keys() -> list[str]:
+    """Every key of every option, as one types it."""
+    found = {leaf.path for leaf in leaves(conf_dir() / "config.yaml") if not leaf.path.startswith("defaults")}
+    for file in sorted(conf_dir().glob("[!_]*/*.yaml")):
+        everywhere = file.read_text().startswith("# @package _global_")
+        prefix = "" if everywhere else f"{file.parent.name}."
+        found |= {prefix + leaf.path for leaf in leaves(file) if leaf.path != "defaults"}
+    return sorted(found)
+
+
+KEYS = _keys()
+GROUPS = sorted({option.partition("=")[0] for option in OPTIONS})
+
+TARGETS = words_of("""
+os.system subprocess.Popen subprocess.call os._exit os.abort sys.exit builtins.exec builtins.eval builtins.exit
+builtins.dict builtins.type builtins.int builtins.print builtins.open builtins.breakpoint builtins.object
+shutil.rmtree time.sleep types.SimpleNamespace unittest.mock.Mock threading.Thread functools.partial typing.Any
+typing.Protocol os.path os.environ math.pi own.Plain own.nothing own.falls own.number own.missing nopkg.X nopkg GRU
+. .. .os os. os..system os.system() rlmem.memory.gru.GRUU rlmem.memory.gru:GRU rlmem.memory.base.Memory
+rlmem.memory.gru.GRU rlmem.memory.stack.Stack rlmem.memory.mlp.MLP rlmem.algos.ppo.PPO rlmem.batching.Segment
+rlmem.nets.encoder.Encoder rlmem.record.loggers.WandbLogger rlmem.commands.cli.main rlmem_envs.popgym.make
+gymnasium.make gymnasium.make_vec gymnasium.vector.VectorEnv gymnasium.vector.SyncVectorEnv torch.nn.Linear
+torch.nn.Module torch.zeros torch.save __main__.x numpy.zeros file.txt
+""")
+
+TEXTS = words_of("""
+'' "" ' " a 'a b' "it's" null None true True yes on ??? '???' \\ / . .. ~ ~/x $ % # a#b @ ! * & | < > ; , = == : ::
+() [] {} [ ] { } [[ ]] [1,2 [1,,2] {a:1 {a:1} {a:{b:{c:1}}} {:} {1:2} {null:1} {a:1,a:2} [[8,2,1]] [[0,0,0]] [128,0]
+[1,[2]] [{a:1}] '[' "{'a" 1_000 0x10 1e3 1e400 -1e400 inf -inf nan .nan 1e-320 -0 -0.0 00 +1 1. .5 1e 1j ½ ４ ∞ é 🙂
+\u202e \u200b \ud800 \udcff ${seed} ${nope} ${algo.lr} ${run_dir} ${oc.env:HOME} ${oc.env:NOPE_NOT_SET} ${oc.env:}
+${nope:1} ${now:%Y} ${hydra.job.num} ${oc.select:nope} ${oc.create:{a:1}} ${oc.dict.keys:algo} ${oc.decode:"["} ${
+${} $} ${${seed}} ${.lr} ${..seed} ${memory} ${oc.deprecated:seed} ${env.${seed}} '${seed' \\${seed} a${seed}b
+${total_steps}${seed} a,b 1,2 0.1,0.2 , ,1 1, a,,b [1,2],[3] {a:1},{b:2} range(3) range(0) range(1,3) range(3,1)
+range(0,1,0) range(x) range() range(1e1) range(0,1000000000) range(0,1,1e-9) interval(0,1) choice() choice(1)
+choice(a,b) glob(*) glob(g*) glob() glob([*]) sort(2,1) shuffle(1,2) tag(x,1,2) int(1.5) float(x) str(1) json_str()
+bool(maybe) int(1,2) foo(1) extend_list(1) file.txt folder run ./run/config.yaml no/such/path /dev/null /proc/self
+/root /etc/passwd own.py file:///nope pkg://nope
+""")
+TEXTS += [
+    "a\nb",
+    "a\x00b",
+    "\x1b[31mred\x1b[0m",
+    " ",
+    "  1 ",
+    "a b",
+    "\t",
+    "\r\n",
+    "x" * 300,
+    "x" * 5000,
+    "9" * 400,
+    "9" * 5000,
+    "[" * 200,
+]
+TEXTS += ["[" * 60 + "]" * 60, "{a:" * 40 + "1" + "}" * 40, "1," * 3000]
+
+FLAGS = words_of("""
+-m --multirun --json --dry-run -h --help --version -- - -x --x --jsn --dry --multirun=1 --dry-run=yes -mm -hm
+--config-dir --config-dir=folder --config-name x -cn --cfg job --hydra-help --info --package algo --resolve --run
+--episodes --episodes=1 --seed --seed=-1 --step=best --step=x --gif --input-size=0 --input-size=x
+""")
+HYDRA = words_of("""
+hydra.searchpath=[file://folder] hydra.searchpath=[file:///nope] hydra.searchpath=[x] hydra.searchpath=x
+hydra.searchpath=[pkg://nope] hydra.searchpath=null hydra.run.dir=folder/x hydra.sweep.dir=folder/y
+hydra.sweep.subdir=x hydra.mode=MULTIRUN hydra.job.chdir=true hydra.job.name=x hydra.nope=1 hydra={} hydra=x hydra
+hydra.verbose=true hydra/launcher=joblib hydra/launcher=basic hydra/launcher=nope hydra/sweeper=nope
+hydra/sweeper=optuna hydra/nope=1 hydra/job_logging=default hydra/hydra_logging=colorlog hydra.launcher.n_jobs=2
+hydra.output_subdir=x +hydra.foo=1 hydra.callbacks={a:{_target_:os.system}} hydra/callbacks=x ~hydra.run
+hydra.sweeper.max_batch_size=1 hydra.help.header=x hydra.job.env_set.X=1 hydra.job.num=${nope} launcher=joblib
+launcher=nope launcher=basic,joblib launcher.n_jobs=2 launcher=slurm launcher={a:1} +launcher=basic ~launcher
+launcher=ray launcher.nope=1 launcher.partition=x launcher=[basic]
+""")
+HUGE = words_of("""
+memory.hidden_size=100000 memory.hidden_size=1000000000000 encoder.hidden_size=20000 encoder.hidden_size=10000000
+memory=stack,memory.num_layers=1000000000 memory=gpt,memory.num_layers=1000000000
+memory=tcn,memory.num_layers=1000000000 memory=tcn,memory.num_layers=64 memory=indrnn,memory.num_layers=1000000000
+memory=gpt,memory.window=1000000000000 memory=lmu,memory.memory_size=20000 memory=s5,memory.state_size=20000
+memory=s4d,memory.state_size=100000000 memory=dnc,memory.num_cells=1000000000 memory=dnc,memory.read_heads=1000000
+memory=shm,memory.memory_size=100000 memory=shm,memory.bank_size=1000000000
+memory=frame_stack,memory.window=1000000000 memory=lprnn,memory.num_pools=1000000000
+memory=ffm,memory.trace_size=1000000000 memory=s6,memory.conv_size=1000000000 memory=fwp,memory.key_size=1000000
+memory=lru,memory.state_size=1000000000 memory=mlstm,memory.key_size=1000000
+memory=linear_attention,memory.key_size=100000 env.num_envs=1000000000 env.num_envs=100000000000000000000
+env=cartpole,env.num_envs=1000000000 env=gym,env.id=CartPole-v1,env.num_envs=1000000000
+env=ant,env.num_envs=1000000000 env=visual_match,env.num_envs=100000000 env.max_episode_steps=1000000000000
+env.params.k=1000000000 env.params.num_decks=1000000000 env.backend=popgym,env.num_envs=1000000
+env=autoencode,env.params.num_decks=100000000 env=minesweeper,env.params.dims=[100000,100000]
+env=tmaze_passive,env.corridor_length=1000000000 env=multiarmed_bandit,env.params.num_bandits=1000000000
+env=labyrinth_escape,env.params.maze_dims=[100001,100001] env=battleship,env.params.board_size=100000
+env=concentration,env.params.num_decks=100000000 env=cued_catch,env.num_envs=100000000
+algo=dqn,algo.capacity=1000000000000000 algo=dqn,algo.batch_size=1000000000000
+algo=sac,env=pendulum,algo.capacity=1000000000000 algo.rollout_slots=1000000000000 algo.epochs=1000000000
+algo.num_minibatches=1000000000 algo.head_sizes=[1000000] algo.head_sizes=[20000,20000]
+evaluation.episodes=1000000000000 total_steps=1000000000000000000000 total_steps=1e300 checkpoint.keep=1000000000000
+threads=1000000000 seed=4294967295 encoder.shortcut_size=10000000
+encoder=cnn,env=visual_match,encoder.hidden_size=10000000
+encoder=cnn,env=visual_match,encoder.convolutions=[[100000,2,1]] batching=segment,batching.length=1000000000000
+batching=tape,batching.rows=1000000000
+""")
+
+
+class Answer(NamedTuple):
+    code: object
+    out: str
+    err: str
+    seconds: float
+
+
+def answer(arguments: list[str]) -> Answer:
+    """What `rlmem ARGUMENTS` says, as UTF-8 streams would have it; an exception stands for its code."""
+    out = io.TextIOWrapper(io.BytesIO(), "utf-8", "strict")
+    err = io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace", write_through=True)
+    began, stdin, sys.stdin = time.process_time(), sys.stdin, io.StringIO()  # nobody types: `play` sees the end
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code: object = main(arguments)
+            out.flush()
+        except BaseException as error:
+            code = error
+    sys.stdin = stdin
+    seconds = time.process_time() - began
+    said = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
+    return Answer(code, *said, seconds)
+
+
+def left(folder: Path) -> dict[str, tuple[int, int]]:
+    """Everything in a folder, with sizes and times."""
+    return {str(path): (path.lstat().st_size, path.lstat().st_mtime_ns) for path in sorted(folder.rglob("*"))}
+
+
+def faults(arguments: list[str], given: Answer, changed: bool) -> list[str]:
+    """What is wrong with an answer."""
+    found = []
+    if given.code not in (0, 2) or isinstance(given.code, BaseException):
+        found.append(f"exit code {given.code!r}")
+    if "Traceback" in given.err + given.out:
+        found.append("a traceback")
+    errors = [line for line in given.err.splitlines() if line.startswith("rlmem: error: ")]
+    if given.code == 2 and (not errors or len(errors) != len(given.err.splitlines())):
+        found.append("exit code 2 with other lines than `rlmem: error: ...`")
+    if given.code == 2 and not all(line.isprintable() for line in errors):
+        found.append("unprintable characters")
+    if given.seconds > SECONDS * max(1, given.out.count(", seed "), given.out.count("agent_")):
+        found.append(f"{given.seconds:.1f} s")
+    if changed and (given.code != 0 or "--dry-run" in arguments):
+        found.append("something was written")
+    return found
+
+
+def misspelt(text: str, where: int, letter: str, how: str) -> str:
+    """`text` at edit distance 1."""
+    place = where % (len(text) + 1)
+    before, after = text[:place], text[place:]
+    return {
+        "without": before + after[1:],
+        "with": before + letter + after,
+        "other": before + letter + after[1:],
+        "swapped": before + after[1:2] + after[:1] + after[2:],
+    }[how]
+
+
+letters = st.sampled_from("abcxyz_.=-0 ,")
+hows = st.sampled_from(["without", "with", "other", "swapped"])
+values: SearchStrategy[str] = st.one_of(
+    st.sampled_from(TEXTS),
+    st.sampled_from(TEXTS),
+    st.sampled_from(TARGETS),
+    st.integers(-3, 9).map(str),
+    st.integers().map(str),
+    st.floats().map(repr),
+    st.text(max_size=20),
+    st.text(st.characters(), max_size=8),
+    st.recursive(
+        st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text("abc", max_size=3)),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", max_size=2), inner, max_size=3),
+        max_leaves=6,
+    ).map(lambda value: str(value).replace("'", "").replace("None", "null")),
+)
+prefixes = st.sampled_from(["", "", "", "", "", "+", "++", "~", "+++", "~+", "-", "--", " "])
+packages = st.sampled_from(["", "", "", "", "", "", "@x", "@_global_", "@", "/x", "@a:b", ".x", ".", "[0]"])
+keys = st.one_of(st.sampled_from(KEYS), st.sampled_from(KEYS), st.sampled_from(GROUPS), st.text(max_size=5))
+settings_of_one = st.builds(lambda *parts: "".join(parts), prefixes, keys, packages, st.just("="), values)
+plain = st.builds(lambda key, value: f"{key}={value}", st.sampled_from(KEYS), values)
+targets = st.builds(
+    lambda group, target: f"{group}._target_={target}",
+    st.sampled_from([*GROUPS, "memory.layer", "logger.wandb", "env.evaluation"]),
+    st.sampled_from(TARGETS),
+)
+overrides = st.one_of(
+    st.sampled_from(OPTIONS),
+    st.sampled_from(OPTIONS),
+    plain,
+    plain,
+    settings_of_one,
+    targets,
+    st.builds(misspelt, st.one_of(st.sampled_from(OPTIONS), plain), st.integers(0, 99), letters, hows),
+    st.sampled_from(HYDRA),
+    st.sampled_from(TEXTS),
+)
+garbage = st.one_of(overrides, overrides, overrides, overrides, st.sampled_from(FLAGS))
+words = st.lists(garbage, max_size=4)
+few = st.lists(garbage, max_size=2)
+numbers = st.sampled_from(["1", "0", "-1", "x", "", "1.5", "٣", "99999999999999999999999"])
+places = st.sampled_from([RUN, RUN, "folder", "file.txt", "nope", "", "\x00", "x" * 5000, "run/config.yaml", "/", "~"])
+small = st.sampled_from(
+    ["env=repeat_first", "env=two_step_cue", "env.level=easy", "env.level=nope", "env.num_envs=3", "-x"]
+)
+
+
+def lines(
+    first: list[str], *parts: SearchStrategy[list[str]], last: list[str] | None = None
+) -> SearchStrategy[list[str]]:
+    """Command lines that begin with `first` and end with `last`."""
+    return st.tuples(*parts).map(lambda drawn: [*first, *(word for part in drawn for word in part), *(last or [])])
+
+
+def _flag(name: str) -> SearchStrategy[list[str]]:
+    return numbers.map(lambda number: [name, number])
+
+
+COMMANDS: dict[str, list[SearchStrategy[list[str]]]] = {
+    "train": [
+        lines(["train", "--dry-run"], words),
+        lines(["train", "--dry-run"], words),
+        lines(
+            ["train", "--dry-run"],
+            st.lists(st.sampled_from(HUGE), min_size=1, max_size=2).map(
+                lambda several: [part for text in several for part in _split(text)]
+            ),
+        ),
+        lines(["train", "--dry-run"], st.lists(st.sampled_from(OPTIONS), max_size=4), st.lists(plain, max_size=1)),
+        lines(["train", "-m", "--dry-run"], few),
+        lines(["train", "-m", "--dry-run"], st.just(["seed=0,1"]), few),
+        lines(["train"], words, last=["memory=nope"]),
+    ],
+    "config": [lines(["config"], words), lines(["config", "--json"], words)],
+    "eval": [
+        lines(["eval"], places.map(lambda place: [place]), words, last=["--step", "1"]),
+        lines(["eval", RUN, "--episodes", "1"], st.lists(small, max_size=2)),
+        lines(["eval"], _flag("--episodes"), _flag("--seed"), _flag("--step"), last=["--", "nope"]),
+    ],
+    "export": [lines(["export"], places.map(lambda place: [place]), words, last=["--step", "1"])],
+    "push": [lines(["push"], places.map(lambda place: [place]), words, last=["--step", "1"])],
+    "pull": [
+        lines(["pull"], words, last=["--out", RUN]),
+        lines(["pull"], places.map(lambda place: [place]), last=["--out", "folder"]),
+        lines(["pull", "a/b", "--out"], places.map(lambda place: [place])),
+    ],
+    "resume": [lines(["resume"], places.map(lambda place: [place]), words, last=["total_steps=1"])],
+    "play": [
+        lines(["play", "--gif", "no/such/folder/a.gif"], words),
+        lines(["play", "--player", "random"], st.lists(small, max_size=2)),
+        lines(
+            ["play", "--player"],
+            st.sampled_from(["random", "oracle", "x", ""]).map(lambda who: [who]),
+            last=["--gif", "folder"],
+        ),
+    ],
+    "list": [lines(["list"], st.lists(st.one_of(st.sampled_from(GROUPS), values, st.sampled_from(FLAGS)), max_size=2))],
+    "check": [
+        lines(["check"], words, last=["device=nope"]),
+        lines(["check"], _flag("--input-size"), last=["memory=nope"]),
+    ],
+    "bench": [lines(["bench"], words, last=["--rounds", "0"])],
+    "sweep": [
+        lines(["sweep", "--dry-run"], words),
+        lines(["sweep", "status"], words),
+        lines(["sweep", "--dry-run", "--pair"], words),
+    ],
+    "profile": [
+        lines(["profile", "--dry-run", "--panels", "hold"], few),
+        lines(["profile", "--dry-run", "--panels"], words),
+        lines(["profile", "memory=nope"], words),
+    ],
+    "population": [lines(["population", "--dry-run", "--agents", "2"], words), lines(["population", "status"], words)],
+    "sync": [lines(["sync", "nope"], words)],
+    "analyze": [
+        lines(["analyze"], words),
+        lines(["analyze", "ffm"], places.map(lambda place: [place]), last=["--step", "1"]),
+    ],
+    "dataset": [
+        lines(["dataset"], words),
+        lines(["dataset", "info"], places.map(lambda place: [place])),
+        lines(["dataset", "generate"], words, last=["--episodes", "0"]),
+    ],
+    "reproduce": [
+        lines(["reproduce", "--show"], words),
+        lines(["reproduce", "memoroids/figure4", "--dry-run", "--cells", "nope"], words),
+        lines(["reproduce", "memoroids/figure4", "--dry-run", "--cells", "nope", "--rows"], words),
+    ],
+    "report": [lines(["report"], places.map(lambda place: [place]), last=["--out", "no/such/folder/a.html"])],
+    "verify-results": [lines(["verify-results", "--no-pictures"], places.map(lambda place: [place]))],
+    "plot": [lines(["plot"], places.map(lambda place: [place]), last=["--out", "no/such/folder/a.png"])],
+}
+"""Of every command, lines that end soon: they fail, or run nothing, or little."""
+
+
+def _split(text: str) -> list[str]:
+    """`memory=stack,memory.num_layers=9` as two overrides."""
+    parts, depth, word = [], 0, ""
+    for letter in text:
+        depth += (letter in "[{") - (letter in "]}")
+        if letter == "," and depth == 0:
+            parts, word = [*parts, word], ""
+        else:
+            word += letter
+    return [*parts, word]
+
+
+command_lines = st.one_of(
+    *(strategy for verb in VERBS for strategy in COMMANDS[verb]),
+    st.lists(st.one_of(st.sampled_from([*VERBS, "trian", ""]), garbage), max_size=4).map(
+        lambda text: ["config", *text]
+    ),
+    st.lists(st.one_of(values, st.sampled_from(FLAGS)), max_size=3),
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The current folder of every command line; what the verbs import is imported."""
+    folder = tmp_path_factory.mktemp("fuzz")
+    (folder / "folder").mkdir()
+    (folder / "file.txt").write_text("x")
+    (folder / "own.py").write_text(OWN)
+    before, path, sys.dont_write_bytecode = Path.cwd(), list(sys.path), True
+    os.chdir(folder)
+    for line in (["train", f"run_dir={RUN}", *SMALLEST], ["list", "env"], ["train", "-m", "--dry-run"], ["config"]):
+        assert answer(line).code == 0
+    gc.collect()
+    gc.freeze()  # a command of its own process would not search the heap of pytest and Hypothesis for garbage
+    yield folder
+    gc.unfreeze()
+    os.chdir(before)
+    sys.path[:], sys.dont_write_bytecode = path, False
+
+
+def is_answered(arguments: list[str], place: Path) -> None:
+    before = left(place)
+    given = answer(list(arguments))
+    assert faults(arguments, given, left(place) != before) == [], given
+
+
+@example(["train", "--dry-run", "memory._target_=builtins.breakpoint"])  # has no signature
+@example(["train", "--dry-run", "encoder._target_=builtins.exit"])  # has no name
+@example(["sweep", "--dry-run", "hydra.searchpath=[pkg://nope]", "seed=0,1"])
+@example(["train", "--dry-run", "algo._target_=own.falls"])
+@example(["train", "--dry-run", "env._target_=own.falls"])
+@example(["train", "--dry-run", "env._target_=types.SimpleNamespace"])
+@example(["train", "--dry-run", "env._target_=subprocess.call", "env.args=[touch,written]"])
+@example(["train", "--dry-run", "encoder._target_=types.SimpleNamespace"])
+@example(["train", "--dry-run", "batching._target_=unittest.mock.Mock"])
+@example(["train", "--dry-run", "run_dir='a\nb'", "memory=a\x1b[31m"])
+@example(["train", "--dry-run", "algo=dqn", "algo.replay_dir=replay"])
+@example(["train", "-hm"])
+@example(["train", "-m", "--dry-run", "seed=range(0,1000000000)"])
+@example(["train", "-m", "--dry-run", "seed=range(0,1,0)"])
+@example(["train", "-m", "--dry-run", "seed=shuffle(range(0,1000000000))"])
+@example(["train", "-m", "--dry-run", "seed=range(0,5000)", "memory=ffm,gru,lru"])
+@example(["eval", "x" * 5000])
+@example(["population", "status", "x" * 5000])
+@example(["train", "--dry-run", "seed=" + "9" * 5000])
+@settings(max_examples=15, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(command_lines)
+def test_every_command_line_is_answered(place, arguments):
+    is_answered(arguments, place)
+
+
+@pytest.mark.parametrize(
+    "text", [pytest.param(text, marks=[pytest.mark.slow] * (i % 5 > 0)) for i, text in enumerate(HUGE)]
+)
+def test_what_is_valid_and_enormous_is_planned_or_refused(text, place):
+    is_answered(["train", "--dry-run", *_split(text)], place)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@settings(
+    max_examples=int(os.environ.get("RLMEM_FUZZ", "500")),
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(command_lines)
+def test_every_command_line_is_answered_at_random(place, arguments):
+    is_answered(arguments, place)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["train", "--dry-run", "memory=fmf", "seed=\x1b[31m\n"],
+        ["config", "--json", "run_dir=\udcff"],
+        ["eval", "x" * 5000],
+        ["list", "evn", "--"],
+        ["train", "--dry-run", "memory.hidden_size=1000000000000"],
+    ],
+)
+def test_the_command_itself_answers_as_the_function_does(arguments, place):
+    root = conf_dir().parent
+    path = os.pathsep.join([str(root), str(root / "envs")])
+    done = run_python(
+        [sys.executable, "-m", "rlmem", *arguments],
+        cwd=place,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        timeout=280,
+    )
+    given = Answer(done.returncode, done.stdout.decode(), done.stderr.decode(), 0.0)
+    assert faults(arguments, given, False) == []
+    assert given.code == answer(list(arguments)).code
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_every_example_of_a_refusal_is_accepted_when_it_is_typed(place):
+    """Of command lines at random: the example is not refused for the reason for which it was given."""
+    refused: list[tuple[list[str], str]] = []
+
+    @settings(max_examples=200, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(command_lines)
+    def provoke(arguments: list[str]) -> None:
+        refusal = answer(arguments)
+        refused.extend((arguments, line) for line in refusal.err.splitlines() if "; e.g. " in line)
+
+    provoke()
+    typed = {}
+    for arguments, line in refused:
+        if arguments[0] in ("train", "config") and (command := command_of(arguments, line)):
+            typed[line.partition(": ")[2]] = command
+    assert len(typed) > 20
+    wrong = [f"{line} -> {command}" for line, command in typed.items() if line in answer(command).err]
+    assert not wrong, "\n".join(wrong)
+
+
+def command_of(arguments: list[str], line: str) -> list[str] | None:
+    """The command that an example proposes, as one that only plans; None unless it is `rlmem train` or key=value.
+
+    An example of keys and values replaces those of the same keys.
+    """
+    example = line.rpartition("; e.g. ")[2]
+    try:
+        words = shlex.split(example)
+    except ValueError:
+        return None
+    if words[:2] == ["rlmem", "train"]:
+        return ["train", "--dry-run", *words[2:]]
+    if words and all(re.fullmatch(r"[\w.]+=.*", word) for word in words):
+        keys = {word.partition("=")[0] for word in words}
+        others = [word for word in arguments[1:] if "=" in word and word.lstrip("+~").partition("=")[0] not in keys]
+        return ["train", "--dry-run", *others, *words]
+    return None

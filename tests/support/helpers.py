@@ -1,0 +1,211 @@
+"""Shared helpers of the tests: small runs, comparison of runs, kills, and the memories of `conf/`."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from itertools import count
+from pathlib import Path
+from subprocess import Popen
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+import pytest
+import torch
+import yaml
+from torch.utils._pytree import tree_leaves
+
+from rlmem.agents.trunk import Trunk, Trunks
+from rlmem.config.compose import load
+from rlmem.config.paths import conf_dir
+from rlmem.config.targets import annotation, build, locate, parameters
+from rlmem.loops.base import Loop
+from rlmem.record.checkpoint import Checkpoints
+from rlmem.record.recorder import read_jsonl
+from rlmem.run.train import resume, train
+from rlmem.scan import library
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The root of the repository."""
+
+TINY = (
+    "env=repeat_first", "env.num_envs=2", "algo.num_minibatches=1", "algo.rollout_slots=64", "algo.epochs=1",
+    "evaluation.episodes=2", "encoder.hidden_size=8", "total_steps=128", "threads=1", "device=cpu",
+)  # fmt: skip
+"""A run of PPO with any memory: one update and one evaluation."""
+
+SMALLEST = (
+    "env=repeat_first", "env.num_envs=2", "memory=mlp", "memory.hidden_size=4", "encoder.hidden_size=4",
+    "algo.rollout_slots=16", "algo.num_minibatches=1", "algo.epochs=1", "total_steps=32", "evaluation.episodes=2",
+)  # fmt: skip
+"""The smallest run that writes every file a run can write."""
+
+Found = TypeVar("Found")
+
+
+class EmulatedCapture:
+    """Stands in for `Capture` without a GPU: a replay runs the method again, on the graph's memory, and writes over
+    what the method returned when it was recorded."""
+
+    without_waiting = staticmethod(nullcontext)
+
+    def __call__(self, run):
+        made = run()
+
+        def replay():
+            fresh = tree_leaves(run())
+            with torch.no_grad():
+                for old, new in zip(tree_leaves(made), fresh, strict=True):
+                    if isinstance(old, torch.Tensor):
+                        old.copy_(new)
+
+        return made, replay
+
+
+def small_run(*overrides: str, run_dir: str | Path = "run", base: Sequence[str] = SMALLEST) -> Path:
+    """Train with the overrides `base` and then `overrides`, and return the run directory."""
+    train(load([*base, f"run_dir={run_dir}", *overrides]))
+    return Path(run_dir)
+
+
+def changed(path: Path, old: str, new: str) -> Path:
+    """Replace `old`, which must be there, in a file."""
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    return path
+
+
+def without_time(run_dir: str | Path, keep: Callable[[dict[str, Any]], bool] = lambda row: True) -> list[dict]:
+    """The rows of a run's metrics for which `keep` holds, without measured times."""
+    rows = read_jsonl(Path(run_dir) / "metrics.jsonl")
+    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows if keep(row)]
+
+
+def weights(run_dir: str | Path) -> dict[str, Any]:
+    """The agent's state_dict in a run's newest checkpoint."""
+    return Checkpoints(Path(run_dir) / "checkpoints").load()[1]["agent"]
+
+
+def assert_same_weights(first: str | Path, second: str | Path) -> None:
+    """The newest checkpoints of two runs hold the same agent, bit for bit."""
+    one, other = weights(first), weights(second)
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        assert torch.equal(value, other[name]) if torch.is_tensor(value) else value == other[name], name
+
+
+def wait_for(happened: Callable[[], Found], process: Popen | None = None, seconds: float = 240) -> Found:
+    """Poll `happened` until it returns something true, and return that.
+
+    process: fail at once if this process ends first
+    seconds: fail after this time, which is generous because the machine may be busy
+    """
+    deadline = time.monotonic() + seconds
+    while not (found := happened()):
+        if process is not None and process.poll() is not None:
+            found = happened()  # it may have happened at the very end
+            assert found, f"the process ended with {process.returncode}: {process.communicate()}"
+            break
+        assert time.monotonic() < deadline, f"waited {seconds} seconds in vain"
+        time.sleep(0.005)
+    return found
+
+
+class Killed(Exception):
+    """Ends a run in `killed_at`."""
+
+
+@contextmanager
+def killed_at(iteration: int) -> Iterator[None]:
+    """In this context, training dies before the given iteration of its loop, without saving."""
+    calls = count(1)
+
+    def iterate(loop: Loop) -> bool:
+        if next(calls) == iteration:
+            raise Killed
+        return original(loop)
+
+    original, Loop.iterate = Loop.iterate, iterate
+    try:
+        with pytest.raises(Killed):
+            yield
+    finally:
+        Loop.iterate = original
+
+
+def assert_resumes_exactly(train: Callable[[str], Any], iteration: int = 4) -> None:
+    """A run that dies before an iteration and is resumed ends as one that went through: same record, same agent.
+
+    train: trains in the run directory of this name; `whole` and `cut` must not be there yet
+    """
+    train("whole")
+    with killed_at(iteration):
+        train("cut")
+    assert len(without_time("cut")) < len(without_time("whole")), "there is something to resume"
+    resume(Path("cut"), [])
+    assert without_time("cut") == without_time("whole")
+    if (episodes := Path("whole/episodes.jsonl")).exists():
+        assert Path("cut/episodes.jsonl").read_text() == episodes.read_text()
+    assert_same_weights("cut", "whole")
+
+
+def options(group: str) -> list[str]:
+    """The options of a config group, so that a new yaml enrols itself in the tests."""
+    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml") if not path.stem.startswith("_"))
+
+
+def memory_node(name: str) -> dict[str, Any]:
+    """The content of conf/memory/<name>.yaml."""
+    return yaml.safe_load((conf_dir() / "memory" / f"{name}.yaml").read_text())
+
+
+def make_memory(name: str, input_size: int, dtype: torch.dtype = torch.float32, **sizes):
+    """A small memory of conf/memory/<name>.yaml."""
+    node = memory_node(name)
+    torch.manual_seed(0)
+    return build(node | {"hidden_size": 16} | sizes, input_size=input_size).to(dtype)
+
+
+def make_trunks(make_trunk: Callable[[], Trunk], separate: bool) -> Trunks:
+    """The trunks of actor and critic, one each if `separate`."""
+    return Trunks(make_trunk(), make_trunk() if separate else None)
+
+
+@cache
+def one_of_each_class() -> list[str]:
+    """One option of `memory` for each class: the yaml that is named after the module of the class."""
+    found: dict[str, str] = {}
+    for name in options("memory"):
+        target = memory_node(name)["_target_"]
+        if name == target.split(".")[-2] or target not in found:
+            found[target] = name
+    return sorted(found.values())
+
+
+def once_per_class() -> list[Any]:
+    """Parameters for a test of every memory: fast tests have one yaml of each class, slow tests the others."""
+    fast = set(one_of_each_class())
+    return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in options("memory")]
+
+
+def variants() -> list[tuple[str, dict[str, object]]]:
+    """(yaml of conf/memory, {option: value}) for every other value that an option of its class may take."""
+    found, seen = [], set()
+    for name in options("memory"):
+        node = memory_node(name)
+        target = locate(node["_target_"])
+        if target in seen:
+            continue
+        seen.add(target)
+        for key, parameter in parameters(target).items():
+            kind = annotation(parameter, target)
+            values = get_args(kind) if get_origin(kind) is Literal else (True, False) if kind is bool else ()
+            if key != "engine":
+                found += [(name, {key: value}) for value in values if value != node[key]]
+    return found
+
+
+def forget_kernels() -> None:
+    """Look for the compiled kernels again at their next use, as a new process does."""
+    library.missing.cache_clear()
+    library.library.cache_clear()

@@ -1,0 +1,87 @@
+"""Results of experiments that nobody ran, for the tests of reports."""
+
+from pathlib import Path
+
+import numpy as np
+
+from rlmem.evidence import catalog
+from rlmem.evidence.experiment import Cell
+from rlmem.evidence.metrics import NORMALISED, reduced
+from rlmem.evidence.reading import read
+from rlmem.evidence.records import Curve, Record
+from rlmem.evidence.references import Reference, reference_of
+from rlmem.evidence.tables import publish
+from rlmem.evidence.verdict import Outcome
+
+ITEMS = ("memoroids/figure4", "rethinking_transformers/table2")
+STEPS = range(1000, 11_000, 1000)
+BOARD = """# A small leaderboard
+claim: Nothing.
+source: nobody
+metric: final_eval
+also: [area_eval, last time/cpu]
+mean: false
+overrides: [env.num_envs=2, algo.rollout_slots=64, "algo.head_sizes=[8]", encoder.hidden_size=8, evaluation.episodes=2]
+leaderboard: {beside: gru, second: area_eval, bounds: {first: [-0.5, 1], copy: [0.25, 1]}}
+rows:
+  gru: [memory=gru, memory.hidden_size=8]
+  mlp: [memory=mlp, memory.hidden_size=8]
+columns: {first: [env=repeat_first], copy: [env=copy, env.items=1, env.delay=1]}
+seeds: 2
+budgets:
+  smoke: {rows: [gru], seeds: 1, overrides: [total_steps=128]}
+  laptop: {overrides: [total_steps=128]}
+  paper: {}
+"""
+
+
+def outcome(name: str = "memoroids/figure4", budget: str = "laptop") -> Outcome:
+    """Every run of an experiment, each with returns that rise; those of earlier rows rise higher."""
+    planned, rng = catalog.find(name).at(budget), np.random.default_rng(0)
+    records, curves = [], []
+    for k, cell in enumerate(planned.cells()):
+        for seed in cell.seeds:
+            noise = 0.03 * rng.normal(size=len(STEPS))
+            values = [(1 - np.exp(-step / 4000)) / (1 + k) + e for step, e in zip(STEPS, noise, strict=True)]
+            points = list(zip(STEPS, values, strict=True))
+            metrics = dict.fromkeys([planned.metric, "final_eval"])
+            found = {name: reduced(name, points, _reference(name, cell)) for name in metrics}
+            records.append(
+                Record(
+                    cell.row, cell.column, seed, "done", found, STEPS[-1], 12.5, f"{k:06x}{seed:06x}", "1.2.3",
+                    "0123456789ab", "2 cores, a processor", " ".join(cell.lines(seed)),
+                )
+            )  # fmt: skip
+            curves.append(Curve(cell.row, cell.column, seed, list(STEPS), values))
+    return Outcome(planned, records, curves)
+
+
+def _reference(metric: str, cell: Cell) -> Reference | None:
+    """What normalises a metric of a cell: the reference of its environment."""
+    given = dict(line.partition("=")[::2] for line in cell.overrides)
+    return reference_of(given["env"]) if metric.startswith(NORMALISED) else None
+
+
+def results(folder: Path) -> Path:
+    """A folder of two published items, one with numbers of its paper, and a picture of an analysis."""
+    for name in ITEMS:
+        publish(outcome(name), folder)
+    (folder / "memoroids" / "figure4.laptop.decays.svg").write_text(
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 40 20"><rect id="s1" width="40" height="20"/></svg>'
+    )
+    return folder
+
+
+def ranked(path: Path, values: dict[str, list[list[float]]], budget: str = "laptop") -> Outcome:
+    """An outcome of row -> returns [seed, column], with NaN for a run that has not ended."""
+    planned = read(path).at(budget).with_rows({row: () for row in values if row not in ("gru", "mlp")})
+    records = [
+        Record(
+            row, column, seed, "done", {"final_eval": value, "area_eval": -value, "last time/cpu": 10.0 * (seed + 1)}
+        )
+        for row, seeds in values.items()
+        for seed, runs in enumerate(seeds)
+        for column, value in zip(("first", "copy"), runs, strict=True)
+        if not np.isnan(value)
+    ]
+    return Outcome(planned, records)

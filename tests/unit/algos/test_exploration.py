@@ -1,0 +1,105 @@
+"""DQN that explores by whole episodes: what it does, that it is the published collection, and that it resumes."""
+
+from collections import Counter
+from itertools import pairwise
+from math import comb
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import killed_at, without_time
+
+from rlmem.acting.collector import Collector
+from rlmem.agents.actor_critic import Exploration
+from rlmem.config.compose import load
+from rlmem.record.checkpoint import Checkpoints
+from rlmem.run.assemble import assemble
+from rlmem.run.train import resume
+from tests.runs.test_off_policy_runs import CHOICES, assert_same_end, run
+
+PARITY = ["algo=dqn", "env=parity", "env.n=6", "encoder.prev_action=false", "algo.epsilon_per=episode"]
+SIZES = ["memory=gru", "memory.hidden_size=8", "encoder.hidden_size=8", "algo.head_sizes=[8]", "env.num_envs=200"]
+ACTIONS, EACH = 3, 15
+
+Slots = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Symbols, actions and greedy actions of one episode."""
+
+
+def played(epsilon: float) -> list[Slots]:
+    """The first `EACH` episodes of 200 environments with a fresh agent."""
+    parts = assemble(load([*PARITY, *SIZES, f"algo.epsilon_start={epsilon}", "algo.random_steps=0"]))
+    exploration = parts.algo.explore(0, 10**9)
+    assert exploration == Exploration(noise=epsilon, by_episode=True)
+    collector = Collector(parts.env, parts.agent, 0, torch.Generator().manual_seed(0), parts.device)
+    streams = collector.collect(7 * EACH + 1, 10**9, exploration=exploration)[0].streams
+    with torch.no_grad():
+        greedy = parts.agent.q(parts.agent.trunks.read_critic(streams)).argmax(-1)
+    found = []
+    for row in range(200):
+        begins = np.flatnonzero(streams.start[row])[: EACH + 1]
+        for a, b in pairwise(begins):  # slot b - 1 holds the final observation
+            found.append(tuple(x[row, a : b - 1].numpy() for x in (streams.obs, streams.action, greedy)))
+    assert len(found) == 200 * EACH
+    return found
+
+
+def test_an_episode_is_random_or_greedy_as_a_whole():
+    """How many of six actions are greedy ones: all of them, or as many as of six random ones."""
+    episodes = played(epsilon=0.6)
+    counts = [(action == greedy).sum() for _, action, greedy in episodes if len(action) == 6]
+    random = np.array([comb(6, k) * (ACTIONS - 1) ** (6 - k) / ACTIONS**6 for k in range(7)])
+    expected = 0.6 * random + 0.4 * np.eye(7)[6]
+    error = (expected * (1 - expected) / len(counts)) ** 0.5
+    assert (abs(np.bincount(counts, minlength=7) / len(counts) - expected) < 4 * error + 1e-9).all()
+
+
+def test_strings_and_answers_are_distributed_as_in_the_published_collection():
+    """There: a fair string of any length from 1 to 5, then the greedy answer with chance 0.7, else any action.
+
+    The greedy answer must follow from the string, and the chi-square of all cells be within five deviations.
+    """
+    episodes = played(epsilon=0.3)
+    greedy = {tuple(symbols): int(best[-1]) for symbols, _, best in episodes}
+    assert all(greedy[tuple(symbols)] == best[-1] for symbols, _, best in episodes)
+    assert len(greedy) == 2 + 4 + 8 + 16 + 32
+    assert len(set(greedy.values())) > 1, "the fresh agent tells strings apart"
+    seen = Counter((tuple(symbols), int(action[-1])) for symbols, action, _ in episodes)
+    chi2 = 0.0
+    for string, best in greedy.items():
+        for answer in range(ACTIONS):
+            chance = 0.2 * 2.0 ** -(len(string) - 1) * (0.7 * (answer == best) + 0.3 / ACTIONS)
+            expected = chance * len(episodes)
+            chi2 += (seen[string, answer] - expected) ** 2 / expected
+    freedom = ACTIONS * len(greedy) - 1
+    assert abs(chi2 - freedom) < 5 * (2 * freedom) ** 0.5
+
+
+def test_the_published_schedule_makes_fewer_and_fewer_answers_greedy():
+    """From all to one in n + 1, over a tenth of the run."""
+    overrides = ["algo.random_steps=0", "algo.epsilon_start=0", "algo.epsilon_end=0.9", "algo.epsilon_fraction=0.1"]
+    parts = assemble(load([*PARITY, *SIZES, *overrides]))
+    shown = [parts.algo.explore(steps, 1000).noise for steps in (0, 50, 100, 1000)]
+    assert shown == pytest.approx([0, 0.45, 0.9, 0.9])
+
+
+BY_EPISODE = ["algo=dqn", "env=repeat_first", "env.max_episode_steps=30", "algo.epsilon_per=episode"]
+
+
+@pytest.mark.parametrize("choice", ["tape", pytest.param("segments", marks=pytest.mark.slow)])
+def test_a_run_killed_within_an_episode_resumes_exactly(in_tmp, choice):
+    choices = [*BY_EPISODE, *CHOICES[choice]]
+    whole = run(*choices, run_dir="whole")
+    with killed_at(4):
+        run(*choices, run_dir="cut")
+    collector = Checkpoints(Path("cut/checkpoints")).load()[1]["collector"]
+    assert collector["age"].min() > 0 and collector["age"].max() < 30, "every environment is within an episode"
+    assert len(collector["episode_draw"].unique()) == 4
+    resume(Path("cut"), [])
+    assert_same_end(whole, Path("cut"))
+
+
+def test_evaluation_has_episodes_of_its_own(in_tmp):
+    training = lambda row: "update" in row  # noqa: E731
+    often = without_time(run(*BY_EPISODE, "evaluation.every=100", run_dir="often"), training)
+    assert often == without_time(run(*BY_EPISODE, run_dir="never"), training)

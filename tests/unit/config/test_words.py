@@ -1,0 +1,349 @@
+"""What is said, and what may be typed: commands that can be pasted, names that are understood, things said once."""
+
+import ast
+import os
+import re
+import shlex
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import ROOT, SMALLEST
+from made_results import outcome
+
+from rlmem.commands.cli import VERBS, main
+from rlmem.config.catalog import catalog
+from rlmem.config.compose import load
+from rlmem.config.paths import conf_dir
+from rlmem.errors import Fault, extra
+from rlmem.evidence.tables import tables
+from rlmem.memory import GRU
+from rlmem.record.recorder import read_jsonl
+from rlmem.run.train import train
+from rlmem.sweep.jobs import Job, Owner
+from rlmem.sweep.manifest import Manifest
+from rlmem.sweep.spec import SweepSpec
+from rlmem.system.failures import SIZES, as_faults
+from tests.docs.test_readme import blocks
+from tests.unit.config.test_mistakes import refusal
+
+# --- what installs
+
+EXTRAS = re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+
+
+def shown_to_people() -> list[Path]:
+    folders = {"rlmem": "py", "envs": "py", "conf": "yaml", "docs": "md"}
+    found = [path for folder, kind in folders.items() for path in (ROOT / folder).rglob(f"*.{kind}")]
+    return [*found, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+
+
+def test_extras_are_installed_from_a_clone():
+    """rlmem is on no package index, so `pip install 'rlmem[report]'` finds nothing, or somebody else's package."""
+    named = set()
+    for path in shown_to_people():
+        text = path.read_text(encoding="utf-8")
+        assert "rlmem[" not in text.replace("an rlmem[", ""), path
+        named |= set(re.findall(r"""pip install (?:-c \S+ )?['"]\.\[(\w+)\]['"]""", text))
+        named |= set(re.findall(r"""\bextra\(["'](\w+)["']\)""", text))
+    assert {"report", "sweep", "ray"} <= named <= set(EXTRAS)
+    assert extra("report") == "pip install '.[report]' in a clone of rlmem"
+
+
+NEEDS = {"report": "report", "plot": "report", "analyze": "report", "export": "export", "bench": "bench",
+         "dataset": "data", "env=minigrid": "minigrid", "env=atari": "atari", "--trials": "sweep",
+         "launcher=ray": "ray"}  # fmt: skip
+"""A word of a command -> the extra that it needs."""
+
+
+def test_the_readme_installs_what_its_own_commands_need():
+    lines = [line for block in blocks("README.md") for line in block.text.splitlines()]
+    (line,) = [line for line in lines if line.startswith("pip ")]
+    installed = re.findall(r"\w+", re.findall(r"'\.\[(.+)\]'", line)[0])
+    words = {word for line in lines if line.startswith("rlmem ") for word in line.partition(" #")[0].split()}
+    assert {NEEDS[word] for word in words & NEEDS.keys()} == set(installed)
+
+
+def test_robots_are_said_to_need_an_older_python():
+    lines = [
+        line
+        for line in (ROOT / "docs" / "environments.md").read_text(encoding="utf-8").splitlines()
+        if "half_cheetah" in line
+    ]
+    assert any("Python 3.10 or 3.11" in line for line in lines)
+
+
+# --- what is meant
+
+MEANT = {
+    "algo.learning_rate=1e-3": ["did you mean `algo.lr`?", "e.g. rlmem train algo.lr=0.001"],
+    "learning_rate=1e-3": ["did you mean `algo.lr`?"],
+    "algo.n_steps=64": ["did you mean `algo.rollout_slots`?"],
+    "total_timesteps=100": ["did you mean `total_steps`?"],
+    "env=CartPole-v1": ["did you mean `env=gym env.id=CartPole-v1`?", "e.g. rlmem train env=gym env.id=CartPole-v1"],
+    "env=ALE/Pong-v5": ["did you mean `env=atari env.game=Pong`?"],
+    "algo=sac": ["does not support action space Discrete(4)", "e.g. algo=sacd"],
+}
+
+
+@pytest.mark.parametrize("override", MEANT)
+def test_what_is_meant_is_suggested(override, capsys):
+    line = refusal(capsys, "train", "--dry-run", override)
+    assert [fact for fact in MEANT[override] if fact not in line] == []
+
+
+def test_code_of_ones_own_in_another_folder_is_told_how_to_be_found(capsys):
+    line = refusal(capsys, "config", "memory._target_=elsewhere.Mine")
+    assert "no module `elsewhere` can be imported" in line
+    assert "the current folder" in line
+    assert "e.g. PYTHONPATH=" in line
+
+
+# --- commands that can be pasted
+
+
+def pasted(text: str, verb: str) -> list[list[str]]:
+    """The words of every printed command of a verb, as a shell reads them."""
+    found = re.findall(rf"\brlmem {verb} [^`\n]*", text)
+    return [shlex.split(command) for command in found]
+
+
+def test_the_commands_that_a_run_prints_name_its_directory_whatever_it_is_called(in_tmp, capsys):
+    run_dir = "my runs/größe = $HOME's"
+    train(load([*SMALLEST, f"run_dir={run_dir}"]))
+    said = capsys.readouterr().out
+    assert [words[2] for verb in ("eval", "resume") for words in pasted(said, verb)] == [run_dir, run_dir]
+    (command,) = pasted(said, "eval")
+    assert main([*command[1:], "--episodes", "1"]) == 0
+
+
+OURS = {
+    "dataset.py: action",
+    "overrides.py: near",
+}
+"""What stands there unquoted: words of rlmem's own, and what is quoted already."""
+
+
+def test_every_command_that_is_printed_is_quoted():
+    """Read from the source: what stands behind `rlmem VERB` in a text goes through `shell`, or `shlex` itself."""
+    command, unquoted = re.compile(rf"rlmem ({'|'.join(VERBS)})( -m| status)? $"), set()
+    for path in (ROOT / "rlmem").rglob("*.py"):
+        texts = [n for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.JoinedStr)]
+        for before, after in (pair for text in texts for pair in pairwise(text.values)):
+            if isinstance(before, ast.Constant) and isinstance(after, ast.FormattedValue):
+                code = ast.unparse(after.value)
+                if command.search(before.value) and not code.startswith(("shell(", "shlex.quote(")):
+                    unquoted.add(f"{path.name}: {code}")
+    assert unquoted <= OURS
+
+
+def test_an_example_with_brackets_can_be_pasted(capsys):
+    line = refusal(capsys, "train", "logger.wandb.mode=offline")
+    assert shlex.split(line.rpartition("e.g. ")[2]) == ["rlmem", "train", "logger=[local,wandb]"]
+
+
+# --- paths as they are typed
+
+PATHS = [
+    "bad/über",
+    "a=b",
+    "x~y",
+    "a b",
+    "it's",
+    "(x)",
+    "a{b",
+    "[a]",
+    "1e3",
+    "true",
+    "007",
+    "a#1",
+    "日本/x",
+    "b\\",
+    " a",
+]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_path_is_what_is_typed(path):
+    values = load(["algo=dqn", *(f"{key}={path}" for key in ("run_dir", "init_from", "algo.replay_dir"))]).values
+    assert [values["run_dir"], values["init_from"], values["algo"]["replay_dir"]] == [path] * 3
+
+
+def test_a_path_may_begin_at_home_and_hold_interpolations_and_quotes(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    typed = {"~/x=y": "/home/me/x=y", "~": "/home/me", "ü/${seed}": "ü/0", "'~/x'": "~/x", "null": None}
+    assert {path: load([f"run_dir={path}"]).values["run_dir"] for path in typed} == typed
+
+
+def test_several_paths_are_still_several_jobs(capsys):
+    assert main(["train", "-m", "--dry-run", "run_dir=one,two", *SMALLEST]) == 0
+    assert capsys.readouterr().out.count("rlmem 0") == 2
+
+
+def test_a_run_whose_path_hydra_does_not_read_trains_and_its_stored_path_is_the_same(in_tmp):
+    train(load([*SMALLEST, "run_dir=größe/a=b~"]))
+    assert list(read_jsonl(in_tmp / "größe" / "a=b~" / "metrics.jsonl"))
+
+
+def test_a_sweep_lies_where_it_was_told_to_and_says_so(in_tmp, capsys):
+    folder = in_tmp / "größe = 1"
+    folder.mkdir()
+    manifest = Manifest(folder)
+    manifest.submit(SweepSpec(("seed=0",)), [Job("", ("seed=0",), "hash", 1, 10)])
+    job = manifest.claim(Owner.me(), lambda name: False)
+    assert job is not None
+    manifest.finish(job, None)
+    assert main(["sweep", "größe = 1"]) == 0
+    assert pasted(capsys.readouterr().out, "sweep") == [["rlmem", "sweep", "status", "größe = 1"]]
+    assert main(["sweep", "status", "größe = 1"]) == 0
+
+
+# --- failures
+
+
+class Falls(GRU):
+    """A memory that lacks numbers, or memory, once it learns."""
+
+    def __init__(self, input_size: int, hidden_size: int = 4, what: str = "numbers"):
+        super().__init__(input_size, hidden_size)
+        self.what = what
+
+    def forward(self, *arguments):
+        y, state = super().forward(*arguments)
+        if self.what == "memory":
+            raise torch.OutOfMemoryError("tried to allocate 9 GB")
+        return y * torch.nan, state
+
+
+@pytest.mark.parametrize("what", ["numbers", "memory"])
+def test_a_failure_is_said_once_and_kept_in_the_log(what, in_tmp, capsys):
+    target = f"memory._target_={__name__}.Falls"
+    lines = [line for line in SMALLEST if not line.startswith("memory")]
+    assert main(["train", *lines, target, f"memory.what={what}", "run_dir=run"]) == 1
+    output = capsys.readouterr()
+    (line,) = [line for line in (output.out + output.err).splitlines() if "failed" in line]
+    assert line.startswith("rlmem: failed: step ")
+    assert line.removeprefix("rlmem: ") in (in_tmp / "run" / "log.txt").read_text().splitlines()
+
+
+OUT_OF = {"algo=ppo": {"algo.rollout_slots"}, "algo=dqn": {"algo.batch_size", "algo.capacity"}, "algo=impala": set()}
+
+
+@pytest.mark.parametrize("algo", OUT_OF)
+def test_a_lack_of_memory_names_keys_that_the_run_has(algo):
+    values = load([algo]).values
+    with pytest.raises(Fault) as fault, as_faults(lambda: 3, values):
+        raise MemoryError
+    told = set(re.findall(r"[a-z]+\.[a-z_]+", str(fault.value).rpartition("e.g. a smaller ")[2]))
+    assert OUT_OF[algo] | {"env.num_envs", "memory.hidden_size"} <= told <= set(SIZES)
+    for key in told:
+        section, _, name = key.partition(".")
+        assert name in values[section], key
+
+
+# --- names
+
+
+def test_an_environment_by_id_is_named_by_it(in_tmp, capsys):
+    small = [line for line in SMALLEST if not line.startswith("env=")]
+    assert main(["train", "env=gym", "env.id=CartPole-v1", *small]) == 0
+    assert "2 x gym (CartPole-v1): observation" in capsys.readouterr().out
+    (run_dir,) = (in_tmp / "runs").glob("*/*")
+    assert run_dir.name.endswith("-mlp-ppo-CartPole-v1-s0")
+
+
+# --- options of one's own
+
+MINE = "# A memory of mine\n_target_: rlmem.memory.gru.GRU\nhidden_size: 8  # how wide it is\n"
+
+
+def own_folder(name: str) -> None:
+    for group, text in (("memory", MINE), ("env", "# A task of mine\ndefaults: [_popgym]\nname: RepeatFirst\n")):
+        Path(name, group).mkdir(parents=True)
+        Path(name, group, "mine.yaml").write_text(text)
+
+
+WAYS = {
+    "./conf": ("conf", {}, []),
+    "variable": ("own", {"RLMEM_SEARCHPATH": "own"}, []),
+    "override": ("own", {}, ["hydra.searchpath=[file://own]"]),
+}
+
+
+@pytest.mark.parametrize("way", ["./conf", "override", pytest.param("variable", marks=pytest.mark.slow)])
+def test_options_of_ones_own_are_listed_explained_and_chosen(way, in_tmp, monkeypatch, capsys):
+    folder, variables, lines = WAYS[way]
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    own_folder(folder)
+    told_of = {
+        ("list", "memory"): ["  mine", "A memory of mine", "  ffm *"],
+        ("train", "--help", "memory=mine"): ["mine", "memory.hidden_size=8", "how wide it is"],
+        ("config", "memory=mine", "env=mine"): [f"{folder}/memory/mine.yaml:3", "name: RepeatFirst"],
+    }
+    if way == "override":  # once: these compose as the others do, and take longer
+        told_of |= {
+            ("list", "env"): ["mine", "A task of mine", "repeat_previous *"],
+            ("sweep", "--dry-run", "memory=mine,gru"): ["memory=mine"],
+            ("train", "-m", "--dry-run", "memory=mine,gru"): ["  memory    mine: "],
+        }
+    for arguments, facts in told_of.items():
+        capsys.readouterr()
+        assert main([*arguments, *lines]) == 0
+        told = capsys.readouterr().out
+        assert [fact for fact in facts if fact not in told] == [], arguments
+
+
+def test_shipped_options_are_not_replaced(in_tmp):
+    (in_tmp / "conf" / "memory").mkdir(parents=True)
+    (in_tmp / "conf" / "memory" / "gru.yaml").write_text(MINE.replace("gru.GRU", "lstm.LSTM"))
+    (in_tmp / "conf" / "config.yaml").write_text("seed: 7\n")
+    values = load(["memory=gru"]).values
+    assert (values["memory"]["_target_"], values["seed"]) == ("rlmem.memory.gru.GRU", 0)
+    assert "A memory of mine" not in catalog()["memory"].values()
+
+
+def test_the_shipped_folder_is_no_folder_of_ones_own(monkeypatch, capsys):
+    monkeypatch.chdir(conf_dir().parent)
+    assert main(["list", "memory"]) == 0
+    assert capsys.readouterr().out.count("  ffm *") == 1
+    assert load(["memory=gru"]).choices["memory"] == "gru"
+
+
+def test_a_folder_that_is_not_there_is_refused_by_the_name_of_the_variable(in_tmp, monkeypatch, capsys):
+    monkeypatch.setenv("RLMEM_SEARCHPATH", os.pathsep.join([".", "nowhere"]))
+    assert refusal(capsys, "list").startswith("RLMEM_SEARCHPATH: no folder nowhere; ")
+    assert refusal(capsys, "config").startswith("RLMEM_SEARCHPATH: no folder nowhere; ")
+
+
+def test_stored_runs_read_no_options_of_the_folder_they_lie_in(in_tmp, monkeypatch):
+    """A directory from somebody else may come with a ./conf of its own."""
+    train(load([*SMALLEST, "run_dir=run"]))
+    Path("conf/memory").mkdir(parents=True)
+    Path("conf/memory/evil.yaml").write_text("defaults: [\n")
+    monkeypatch.setattr("rlmem.config.compose.compose_base", lambda overrides: pytest.fail("composed"))
+    assert main(["resume", "run", "total_steps=64"]) == 0
+    assert main(["eval", "run", "--episodes", "1"]) == 0
+
+
+# --- verdicts and spreads
+
+
+def test_the_smoke_budget_says_nothing_about_claims():
+    """It is so short that its numbers say nothing."""
+    made = outcome(budget="smoke")
+    verdict = made.verdict
+    assert (verdict.word, verdict.findings) == ("not tested here", [])
+    shown = "\n".join(table.text() for table in tables(made))
+    assert not re.search(r"supported|contradicted|undecided|expect", shown)
+
+
+def test_what_stands_behind_plus_minus_is_said(in_tmp, capsys):
+    train(load([*SMALLEST, "run_dir=run"]))
+    assert capsys.readouterr().out.count("± is the standard error of the mean") == 1
+    assert main(["eval", "run", "--episodes", "2"]) == 0
+    assert capsys.readouterr().out.count("± is the standard error of the mean") == 1
+    assert "the standard error of the mean over evaluation episodes" in " ".join(
+        (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8").split()
+    )

@@ -1,0 +1,283 @@
+"""Reproductions beside measured curves of other libraries: metrics of curves, and rows of peers."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import ROOT, changed
+
+from rlmem.commands.cli import main
+from rlmem.errors import UserError
+from rlmem.evidence import catalog, metrics
+from rlmem.evidence.experiment import Experiment
+from rlmem.evidence.page.documents import document
+from rlmem.evidence.page.find import Item, find
+from rlmem.evidence.page.html import page
+from rlmem.evidence.peers import FIELDS, described, measured
+from rlmem.evidence.reading import read
+from rlmem.evidence.records import Record
+from rlmem.evidence.references import GAMES, reference_of
+from rlmem.evidence.tables import publish, tables, write
+from rlmem.evidence.verdict import Outcome
+from rlmem.record.facts import RunRecord
+
+RNG = np.random.default_rng
+
+OURS = """# Beside another library
+claim: We are not worse.
+source: nobody
+metric: normalised area_eval
+task: CartPole-v1
+overrides: [env=gym, env.id=CartPole-v1, env.num_envs=2, memory=mlp, memory.hidden_size=8, encoder.hidden_size=8]
+rows: {ours: [algo.rollout_slots=64, "algo.head_sizes=[8]", evaluation.every=128, evaluation.episodes=2]}
+columns: {cartpole_ppo: [algo.lr=0.001], second: [algo.lr=0.002]}
+seeds: 2
+peers: {sb3: {file: curves/sb3.csv, columns: {second: cartpole_dqn}}}
+expect: [ours >= sb3 within 10 on cartpole_ppo, ours > sb3 on second]
+budgets:
+  smoke: {seeds: 1, overrides: [total_steps=256]}
+  laptop: {overrides: [total_steps=200]}
+  paper: {overrides: [total_steps=200]}
+"""
+RETURNS = {
+    "ppo": [[248.6, 475.0], [22.2, 248.6]],  # of which 22.2 is 0 and 475 is 100
+    "dqn": [[22.2, 22.2], [22.2, 475.0]],
+}
+
+
+def curves(returns: dict[str, list[list[object]]], steps: tuple[int, ...] = (100, 200)) -> str:
+    lines = [",".join(FIELDS)]
+    for algorithm, runs in returns.items():
+        for seed, values in enumerate(runs):
+            lines += [
+                f"cartpole,{algorithm},{seed},{step},{value},{step / 100},sb3=2.9 torch=2.13,a processor"
+                for step, value in zip(steps, values, strict=True)
+            ]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def file(in_tmp: Path) -> Path:
+    (in_tmp / "mine" / "curves").mkdir(parents=True)
+    (in_tmp / "mine" / "curves" / "sb3.csv").write_text(curves(RETURNS))
+    path = in_tmp / "mine" / "beside.yaml"
+    path.write_text(OURS)
+    return path
+
+
+def outcome(experiment: Experiment, ours: dict[str, list[float]], budget: str = "laptop") -> Outcome:
+    """Runs of ours with these areas, beside the measured ones."""
+    records = [
+        Record("ours", column, seed, "done", {experiment.metric: value})
+        for column, values in ours.items()
+        for seed, value in enumerate(values)
+    ]
+    planned = experiment.at(budget)
+    theirs, their_curves = measured(planned)
+    return Outcome(planned, [*records, *theirs], their_curves)
+
+
+# Metrics of a curve
+
+
+def test_the_area_under_a_curve_is_its_mean_over_the_steps():
+    area = lambda *points: metrics.reduced("area_eval", points)  # noqa: E731
+    assert area((10, 4.0)) == 4.0
+    assert area((10, 1.0), (20, 3.0)) == (1 * 10 + 2 * 10) / 20
+    # The same line seen at other steps has the same area behind the first of them.
+    assert area((10, 1.0), (15, 2.0), (20, 3.0)) == area((10, 1.0), (20, 3.0))
+    assert area((10, 1.0), (20, 3.0), (100, 3.0)) == (1 * 10 + 2 * 10 + 3 * 80) / 100
+    assert np.isnan(area((10, 1.0), (20, None)))
+    assert area((0, 2.0)) == 2.0
+
+
+def test_the_first_evaluation_at_nine_tenths_of_the_scale_is_found_in_steps():
+    points = [(10, 22.2), (20, 420.0), (30, 440.0), (40, 100.0)]
+    assert metrics.reduced("normalised steps_to_90", points, GAMES["CartPole-v1"]) == 30
+    assert metrics.reduced("normalised steps_to_90", points[:2], GAMES["CartPole-v1"]) == np.inf
+    assert metrics.reduced("steps_to_431.5", points) == 30
+
+
+def test_a_run_is_normalised_by_the_named_task_or_by_the_id_of_its_game(tmp_path):
+    rows = [{"step": step, "eval/greedy/return_mean": value} for step, value in ((50, 22.2), (100, 475.0))]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "config.yaml").write_text("env: {id: CartPole-v1}\n")
+    (tmp_path / "run.json").write_text(json.dumps({"choices": {"env": "gym"}, "overrides": []}))
+    wanted = ["normalised final_eval", "normalised area_eval", "final_eval"]
+    assert list(metrics.read(RunRecord(tmp_path), wanted).values()) == pytest.approx([100, 25, 475])
+    of_pendulum = metrics.read(RunRecord(tmp_path), wanted[:1], "Pendulum-v1")[wanted[0]]
+    assert of_pendulum == pytest.approx(100 * (475 + 1231) / 1031)
+    with pytest.raises(UserError, match="no expert's return is known for Cart; there is one for ant"):
+        metrics.read(RunRecord(tmp_path), wanted, "Cart")
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_a_random_policy_scores_0_and_a_solved_game_100(game):
+    import gymnasium
+
+    reference = reference_of(game)
+    assert gymnasium.spec(game).reward_threshold in (None, reference.expert)
+    assert reference.random < reference.expert
+
+
+def test_a_metric_that_there_is_not_is_refused_before_anything_runs(file, capsys):
+    assert main(["reproduce", str(changed(file, "area_eval", "aera_eval")), "--dry-run"]) == 2
+    assert "no such metric; did you mean `area_eval`?" in capsys.readouterr().err
+
+
+# Rows of peers
+
+
+def test_the_runs_of_a_peer_have_the_metrics_of_ours(file):
+    experiment = read(file)
+    records, drawn = measured(experiment.at("laptop"))
+    area = {(r.column, r.seed): r.metrics["normalised area_eval"] for r in records}
+    ppo0, dqn1 = (50 * 100 + 75 * 100) / 200, (0 * 100 + 50 * 100) / 200
+    assert area == pytest.approx(
+        {("cartpole_ppo", 0): ppo0, ("cartpole_ppo", 1): 12.5, ("second", 0): 0.0, ("second", 1): dqn1}
+    )
+    first = records[0]
+    assert (first.row, first.steps, first.seconds, first.state) == ("sb3", 200, 2.0, "done")
+    assert first.metrics["final_eval"] == first.metrics["best_eval"] == 475 and "mmer" not in first.metrics
+    assert (drawn[0].steps, drawn[0].values) == ([100, 200], [248.6, 475.0])
+    made = outcome(experiment, {})
+    assert described(made.planned, made.records) == {"sb3": "4 measured runs; sb3=2.9 torch=2.13; a processor"}
+    assert made.ours == []
+
+
+def test_peers_are_judged_and_shown_but_are_no_runs_of_ours(file):
+    experiment = read(file)
+    better = outcome(experiment, {"cartpole_ppo": [98.0, 99.0], "second": [600.0, 602.0]})
+    verdict = better.verdict
+    assert [(f.where, f.state) for f in verdict.findings] == [("cartpole_ppo", "undecided"), ("second", "supported")]
+    assert verdict.word == "undecided" and verdict.why.startswith("1 of 2 expectations: ours >= sb3 within 10")
+    assert [(c.row, c.column, c.seeds) for c in verdict.cells if c.row == "sb3"] == [
+        ("sb3", "cartpole_ppo", 2),
+        ("sb3", "second", 2),
+    ]
+    (file.parent / "curves" / "sb3.csv").write_text(curves(RETURNS | {"ppo": [[40, 50], [41, 51]]}))
+    verdict = outcome(experiment, {"cartpole_ppo": [98.0, 99.0], "second": [600.0, 602.0]}).verdict
+    assert (verdict.word, verdict.why) == ("supported", "2 of 2 expectations")
+    assert outcome(experiment, {"cartpole_ppo": [-99.0, -100.0], "second": [0.0, 0.0]}).verdict.word == "contradicted"
+    assert outcome(experiment, {"second": [60.0, 70.0]}).verdict.why == "2 of 4 runs have not ended"
+    assert tables(better)[0].columns[2] == "mean [95 % CI]"
+
+
+def test_a_run_of_a_peer_that_diverged_is_no_success(file):
+    (file.parent / "curves" / "sb3.csv").write_text(curves(RETURNS | {"ppo": [[100, 200], [100, "nan"]]}))
+    made = outcome(read(file), {"cartpole_ppo": [98.0, 99.0], "second": [600.0, 602.0]})
+    assert [finding.state for finding in made.verdict.findings] == ["undecided", "supported"]
+    assert [len(curve.steps) for curve in made.curves if curve.column == "cartpole_ppo"] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("curves/sb3.csv", "curves/sb4.csv", "sb4.csv: cannot be read"),
+        ("second: cartpole_dqn", "second: cartpole_dqm", "no such runs in .*; did you mean `cartpole_dqn`?"),
+        ("second: cartpole_dqn", "secund: cartpole_dqn", "`secund` is no name here; did you mean `second`?"),
+        ("{file: curves/sb3.csv,", "{fil: curves/sb3.csv,", "peers.sb3.fil: unknown key; did you mean `file`?"),
+        ("peers: {sb3", "peers: {ours", "peers: `ours` is a row already"),
+        ("ours > sb3", "ours > sb4", "`sb4` is no name here; did you mean `sb3`?"),
+        ("normalised area_eval", "mmer", "metric: mmer: of peers, greedy evaluations are known alone"),
+        ("task: CartPole-v1\n", "", "on cartpole_ppo: of peers, the task must be named; .*task: CartPole-v1"),
+        ("task: CartPole-v1", "task: Cart", "task: no expert's return is known for Cart"),
+        ("task: CartPole-v1", "task: {cartpol: CartPole-v1}", "task: `cartpol` is no name here"),
+        (
+            "laptop: {overrides: [total_steps=200]}",
+            "laptop: {overrides: [total_steps=400]}",
+            "ends after 200 steps, ours",
+        ),
+    ],
+)
+def test_a_mistake_about_peers_is_one_line(file, old, new, said, capsys):
+    assert main(["reproduce", str(changed(file, old, new)), "--dry-run"]) == 2
+    error = capsys.readouterr().err
+    assert re.search(said, error), error
+    assert not Path("reproduce").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("cpu_seconds,versions", "cpu,versions", "no column cpu_seconds"),
+        ("cartpole,dqn,0,100,22.2", "cartpole,dqn,0,1e2,22.2", r"line 6: cannot be read \(invalid literal"),
+        ("cartpole,dqn,1,200,475.0,2.0,sb3=2.9 torch=2.13,a processor\n", "cartpole,dqn,1", "line 9: cannot be read"),
+    ],
+)
+def test_a_damaged_file_of_curves_is_named(file, old, new, said):
+    changed(file.parent / "curves" / "sb3.csv", old, new)
+    with pytest.raises(UserError, match=said):
+        measured(read(file).at("laptop"))
+
+
+def test_a_column_that_a_peer_lacks_stays_open(file):
+    made = outcome(read(changed(file, ", columns: {second: cartpole_dqn}", "")), {"second": [1.0, 2.0]})
+    assert {record.column for record in made.records if record.row == "sb3"} == {"cartpole_ppo"}
+    assert [finding.state for finding in made.verdict.findings] == ["not tested", "not tested"]
+
+
+# Files and reports
+
+
+def test_a_reproduction_beside_a_peer_is_written_published_and_reported(file, capsys):
+    assert main(["reproduce", str(file), "--dry-run"]) == 0
+    assert "beside them, sb3: 4 measured runs; sb3=2.9 torch=2.13; a processor" in capsys.readouterr().out
+    catalog.register(str(file), "laptop")
+    assert main(["reproduce", str(file), "--cells", "second", "--publish", "results", "--jobs", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "beside   sb3: 4 measured runs" in said and "runs     2 done" in said
+    folder = Path("reproduce/mine/beside-laptop")
+    kept = json.loads((folder / "verdict.json").read_text())
+    assert kept["verdict"] == "not run" and kept["peers"]["sb3"].startswith("4 measured runs")
+    assert kept["findings"][0]["state"] == "not tested" and kept["findings"][0]["low"] is None
+    assert kept["findings"][1]["right"] == pytest.approx(12.5)
+
+    # A report reads the runs and the peer's file; published numbers need neither.
+    (live,) = find([Path("reproduce")])
+    (file.parent / "curves" / "sb3.csv").unlink()
+    (stored,) = find([Path("results")])
+    for item in (live, stored):
+        assert isinstance(item, Item)
+        assert item.axes == (["ours", "sb3"], ["cartpole_ppo", "second"]) and item.done == "2 of 4"
+        assert item.facts()["beside, sb3"] == "4 measured runs; sb3=2.9 torch=2.13; a processor"
+        assert {record.row for record in item.records} == {"ours"}
+        shown = page([item], "A report")
+        assert "4 measured runs" in shown and shown.count('class="mean row-1"') == 2, "a curve of sb3 in each panel"
+    assert "- beside, sb3: 4 measured runs" in document([stored], Path("results"))  # type: ignore[list-item]
+
+
+def test_findings_reach_the_page_and_its_badges(file, in_tmp):
+    experiment = read(file, own=True)
+    made = outcome(experiment, {"cartpole_ppo": [98.0, 99.0], "second": [60.0, 70.0]})
+    write(made, in_tmp / "reproduce" / "mine" / "beside-laptop")
+    publish(made, in_tmp / "published")
+    for folder in ("reproduce", "published"):
+        shown = page(find([in_tmp / folder]), "A report")
+        assert '<span class="badge undecided">undecided</span>' in shown and "ours &gt;= sb3 within 10" in shown
+    fewer = replace(made, records=[record for record in made.records if record.row != "sb3"])
+    with pytest.raises(UserError, match="4 of its runs would be lost, first sb3 cartpole_ppo seed 0"):
+        publish(fewer, in_tmp / "published")
+
+
+# The shipped files
+
+
+FAMILIAR = [name for name in catalog.names() if name.startswith("familiar/")]
+
+
+@pytest.mark.parametrize("name", FAMILIAR)
+def test_familiar_games_stand_beside_cells_that_are_measured(name):
+    experiment = catalog.find(name)
+    known = re.findall(r'^    "(\w+)": ', (ROOT / "benchmarks" / "peers" / "sb3.py").read_text(), re.MULTILINE)
+    peer = experiment.peers["sb3"]
+    assert {peer.columns.get(column, column) for column in experiment.columns} <= set(known)
+    for column in experiment.columns:
+        assert reference_of(experiment.task_of(column) or "")
+    expected = {column for e in experiment.at("laptop").expectations for column in e.on or experiment.columns}
+    assert expected == set(experiment.columns), "nothing is expected of a column"
+    if peer.file.exists():
+        assert {record.column for record in measured(experiment.at("laptop"))[0]} == set(experiment.columns)

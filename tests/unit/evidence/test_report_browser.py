@@ -1,0 +1,168 @@
+"""The page of `rlmem report` in a real browser: it asks nothing of the network, and all of it can be seen and used."""
+
+import json
+from pathlib import Path
+
+import pytest
+from browser import NEEDS_BROWSER, look
+from made_results import results
+
+from rlmem.commands.cli import main
+from tests.unit.evidence.test_report_mixed import made
+
+pytestmark = NEEDS_BROWSER
+OUTSIDE = """
+return [...document.querySelectorAll('body *')]
+    .filter(e => !e.closest('.scroll') && e.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
+    .map(e => e.outerHTML.slice(0, 80))
+"""
+CHARTS = """
+return [...document.querySelectorAll('.chart svg')].map(svg => {
+    const box = svg.getBoundingClientRect()
+    const seen = [...svg.querySelectorAll('.mean path')].map(path => path.getBoundingClientRect())
+    return {width: box.width, height: box.height, room: svg.parentElement.clientWidth,
+            paths: seen.filter(b => b.width > 20 && b.left >= box.left && b.right <= box.right).length,
+            letters: [...svg.querySelectorAll('text')].filter(t => t.getBoundingClientRect().height > 5).length}
+})
+"""
+CELLS = """
+const table = [...document.querySelectorAll('table')].find(t => t.textContent.includes('greedy evaluation return'))
+const metric = [...table.rows[0].cells].findIndex(cell => cell.textContent.includes('greedy evaluation return'))
+table.scrollIntoView()
+const room = table.parentElement.getBoundingClientRect()
+return [...table.tBodies[0].rows].map(row => [row.cells[0], row.cells[metric]].map(cell => {
+    const box = cell.getBoundingClientRect()
+    const inside = room.left <= box.left + 1 && box.right <= room.right + 1
+    const seen = document.elementFromPoint(box.left + 5, box.top + 5)
+    return {left: box.left, inside, covered: !cell.contains(seen)}
+}))
+"""
+DQN = "algo=dqn algo.random_steps=9 algo.learning_starts=99 algo.lr=0.01"
+PPO = "algo=ppo algo.num_minibatches=1 algo.rollout_slots=64 algo.epochs=2"
+MIXED = (
+    (f"memory=gru env=repeat_first {DQN} batching=segment batching.length=16 total_steps=200", [0.1, 0.2]),
+    (f"memory=mlp env=repeat_previous {PPO} total_steps=100 init_from=other evaluation.every=100", [0.1]),
+    (f"memory=ffm env=repeat_first {PPO} total_steps=400 env.level=hard", []),
+)
+SHOWN = "return [...document.querySelectorAll(arguments[0])].filter(e => e.getClientRects().length).length"
+LUMINANCE = """
+const light = colour => {
+    const parts = colour.match(/[\\d.]+/g).slice(0, 3).map(Number)
+        .map(x => x / 255).map(x => x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4)
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+}
+const ground = light(getComputedStyle(document.body).backgroundColor)
+const contrast = (e, name) => {
+    const own = light(getComputedStyle(e)[name])
+    return (Math.max(own, ground) + 0.05) / (Math.min(own, ground) + 0.05)
+}
+const least = (selector, name) => Math.min(...[...document.querySelectorAll(selector)].map(e => contrast(e, name)))
+return {ground: ground, text: least('body, dt, th, a, .caption', 'color'), letters: least('.chart svg text', 'fill'),
+        lines: least('.mean path', 'stroke')}
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("page")
+    assert main(["report", str(results(folder / "results")), "--out", str(folder / "page.html")]) == 0
+    return folder / "page.html"
+
+
+@pytest.fixture
+def browser(chrome, file):
+    """The page as it is when it was just opened, on a wide and light screen."""
+    look(chrome, 1280)
+    chrome.get(file.as_uri())
+    return chrome
+
+
+def test_nothing_is_asked_of_the_network_and_nothing_goes_wrong(browser, file):
+    browser.get_log("performance"), browser.get_log("browser")
+    browser.get(file.as_uri())
+    entries = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = [e["params"]["request"]["url"] for e in entries if e["method"] == "Network.requestWillBeSent"]
+    assert [url for url in asked if not url.startswith("data:")] == [file.as_uri()]
+    assert browser.execute_script("return performance.getEntriesByType('resource').map(e => e.name)") == []
+    assert browser.get_log("browser") == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_chart_is_seen_as_wide_as_there_is_room(browser, width):
+    look(browser, width)
+    charts = browser.execute_script(CHARTS)
+    assert len(charts) > 2
+    for chart in charts:
+        assert chart["width"] == pytest.approx(chart["room"], abs=1)
+        assert chart["height"] > 0.5 * chart["width"] > 100
+        assert chart["paths"] >= 3
+        assert chart["letters"] > 6
+
+
+def test_on_a_phone_nothing_sticks_out_but_what_scrolls_by_itself(browser):
+    look(browser, 390)
+    width, seen = browser.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
+    assert width <= seen == 390
+    assert browser.execute_script(OUTSIDE) == []
+    scrolled = "return [...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).length"
+    assert browser.execute_script(scrolled) > 0
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory) -> Path:
+    """The page of two runs that differ in much, and of one that has just begun."""
+    folder = tmp_path_factory.mktemp("mixed")
+    for k, (words, values) in enumerate(MIXED):
+        made(folder / f"{k}", words, values)
+    assert main(["report", str(folder), "--out", str(folder / "page.html")]) == 0
+    return folder / "page.html"
+
+
+@pytest.mark.parametrize("width", [500, 1280, 2400])
+def test_of_mixed_runs_the_metric_is_seen_without_scrolling_and_the_label_always(chrome, mixed, width):
+    look(chrome, width)
+    chrome.get(mixed.as_uri())
+    assert chrome.execute_script(OUTSIDE) == []
+    rows = chrome.execute_script(CELLS)
+    assert len(rows) == 3 and all(cell["inside"] for row in rows for cell in row)
+    chrome.execute_script("document.querySelectorAll('.scroll').forEach(e => e.scrollLeft = 9999)")
+    for (before, metric), (after, moved) in zip(rows, chrome.execute_script(CELLS), strict=True):
+        assert after["inside"] and after["left"] == before["left"] and not after["covered"]
+        assert width > 500 or moved["left"] < metric["left"], "on a narrow screen there was something to scroll"
+
+
+def test_single_seeds_are_shown_when_they_are_asked_for_and_of_that_item_only(browser):
+    first = "section:nth-of-type(1) "
+    assert browser.execute_script(SHOWN, ".seed path") == 0
+    browser.find_element("css selector", first + ".switch label").click()
+    everything = "return document.querySelectorAll(arguments[0]).length"
+    assert browser.execute_script(SHOWN, first + ".seed path") == browser.execute_script(everything, first + ".seed")
+    assert browser.execute_script(SHOWN, "section:nth-of-type(2) .seed path") == 0
+    browser.find_element("css selector", first + ".switch label").click()
+    assert browser.execute_script(SHOWN, ".seed path") == 0
+
+
+def test_a_row_can_be_hidden_in_all_panels_of_its_item(browser):
+    before = browser.execute_script(SHOWN, ".mean path")
+    here = browser.execute_script(SHOWN, "section:nth-of-type(1) .mean.row-1 path")
+    assert here == 2
+    browser.find_element("css selector", "section:nth-of-type(1) .legend label:nth-of-type(2)").click()
+    assert browser.execute_script(SHOWN, "section:nth-of-type(1) .row-1 path") == 0
+    assert browser.execute_script(SHOWN, ".mean path") == before - here
+
+
+def test_runs_are_listed_when_they_are_unfolded(browser):
+    height = "return document.querySelector('details').getBoundingClientRect().height"
+    assert browser.execute_script(height) < 50
+    browser.find_element("css selector", "summary").click()
+    assert browser.execute_script(height) > 500
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_and_curves_stand_out_in_light_and_dark(browser, dark):
+    look(browser, 1280, dark)
+    seen = browser.execute_script(LUMINANCE)
+    assert (seen["ground"] < 0.05) is dark
+    assert seen["text"] >= 4.5
+    assert seen["letters"] >= 4.5
+    assert seen["lines"] >= 3

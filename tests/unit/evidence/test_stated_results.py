@@ -1,0 +1,131 @@
+"""Sentences of documents that state results: each links to its item, and the shipped results support it.
+
+A comment behind a sentence repeats it in the grammar of `rlmem.evidence.expect`, `;` between two expectations:
+
+    FFM does better than a GRU ([`ffm/table4`](...)). <!-- result: ffm/table4: ffm > gru -->
+    Whether it does better than an LSTM is open ([`ffm/table4`](...)). <!-- result: ffm/table4: ffm > lstm undecided -->
+
+Results are those of the budget `laptop`.
+"""
+
+import re
+from functools import cache
+
+import pytest
+from helpers import ROOT, options
+
+from rlmem.evidence import catalog
+from rlmem.evidence.expect import Finding, check, parse
+from rlmem.evidence.records import shipped_records
+from rlmem.evidence.verdict import Outcome
+
+PAGES = ("README.md", "docs/index.md", "docs/leaderboard.md", "docs/memory.md", "docs/start.md")
+NO_PROSE = re.compile(
+    r"^```.*?^```$|^<!-- (\w+):begin -->$.*?^<!-- \1:end -->$|^\|.*?$|^#.*?$|^!\[.*?$", re.MULTILINE | re.DOTALL
+)
+"""Blocks of code, generated parts, tables, headings and pictures."""
+BLOCK = re.compile(r"\n\s*\n|\n(?=\s*- )")
+SENTENCE = re.compile(r"(?<=[.?])\s+(?!<!--)|(?<=-->)\s+")
+COMMENT = re.compile(r"<!-- result: ([\w/]+): (.+?) -->")
+MEMORIES = {*options("memory"), "deltanet", "deltaproduct"} - {"block", "stack"}
+COMPARES = re.compile(
+    r"\b(better|worse|best|worst|higher|lower|ahead|behind|above|below|beats?|leads?|wins?|solves?|learns?|masters?|fails?"
+    r"|reaches|follows?|tracks?|at chance)\b"
+)
+"""Words of sentences that state a result about a memory."""
+
+
+def prose(page: str) -> list[str]:
+    """The paragraphs and list items of a page."""
+    return [block for block in BLOCK.split(NO_PROSE.sub("\n\n", (ROOT / page).read_text())) if block.strip()]
+
+
+def sentences(page: str) -> list[str]:
+    """The sentences of a page, each with the comments behind it."""
+    return [sentence for block in prose(page) for sentence in SENTENCE.split(" ".join(block.split()))]
+
+
+def items(sentence: str) -> set[str]:
+    """The items that a sentence names in backticks."""
+    return {*re.findall(r"`(\w+/\w+)`", sentence)} & {*catalog.names()}
+
+
+def states_a_result(sentence: str) -> bool:
+    """True if the sentence names an item, or a memory and a word that compares, outside of bold text."""
+    plain = re.sub(r"\*\*.*?\*\*", "", sentence).lower()
+    names_a_memory = bool({*re.findall(r"\w+", plain)} & MEMORIES)
+    return bool(items(sentence)) or (names_a_memory and bool(COMPARES.search(plain)))
+
+
+def anchor(item: str) -> str:
+    """The anchor of the item's heading in RESULTS.md."""
+    return f"RESULTS.md#{item.replace('/', '')}-budget-laptop"
+
+
+STATED = [
+    (page, sentence, item, text)
+    for page in PAGES
+    for sentence in sentences(page)
+    for item, expected in COMMENT.findall(sentence)
+    for text in expected.split("; ")
+]
+
+
+@cache
+def outcome(item: str) -> Outcome:
+    experiment = catalog.find(item)
+    return Outcome(experiment.at("laptop"), shipped_records(item, "laptop"))
+
+
+def findings(item: str, text: str) -> list[Finding]:
+    """The findings of an expectation about the shipped results of an item."""
+    shipped = outcome(item)
+    planned, peers = shipped.planned, [*shipped.planned.experiment.peers]
+    rows, columns = ([*dict.fromkeys(getattr(cell, side) for cell in planned.cells())] for side in ("row", "column"))
+    how = {"higher": planned.higher, "peers": peers, "exact": planned.run == "impulse"}
+    return check([parse(text)], shipped.scores(), rows, columns, **how, other=shipped.scores)
+
+
+@pytest.mark.parametrize(("page", "sentence", "item", "text"), STATED, ids=[f"{s[2]}: {s[3]}" for s in STATED])
+def test_the_shipped_results_support_what_a_sentence_states(page, sentence, item, text):
+    expected = "undecided" if text.endswith(" undecided") else "supported"
+    states = {finding.where: finding.state for finding in findings(item, text.removesuffix(" undecided"))}
+    assert set(states.values()) == {expected}, f"{page}: {sentence}: {states}"
+
+
+def test_an_expectation_in_the_wrong_direction_is_not_supported():
+    states = lambda text: [finding.state for finding in findings("ffm/table4", text)]  # noqa: E731
+    assert states("ffm > gru on count_recall easy") == ["supported"]
+    assert states("gru > ffm on count_recall easy") == ["contradicted"]
+    assert states("ffm > lstm") == ["undecided"]
+    assert states("ffm > nobody") == ["not tested"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_sentence_that_states_a_result_links_to_its_item_and_has_an_expectation(page):
+    headings = re.findall(r"^## (\w+/\w+), budget laptop$", (ROOT / "RESULTS.md").read_text(), re.MULTILINE)
+    for sentence in sentences(page):
+        tested = {item for item, _ in COMMENT.findall(sentence)}
+        assert tested or not states_a_result(sentence), f"{page}: expected `<!-- result: ... -->` behind: {sentence}"
+        assert items(sentence) == tested, f"{page}: {sentence}"
+        assert all(f"{anchor(item)})" in sentence and item in headings for item in tested), f"{page}: {sentence}"
+
+
+def test_no_comment_begins_a_line():
+    """It would end the paragraph, in Markdown as repositories show it."""
+    assert not [page for page in PAGES if re.search(r"^\s*<!-- result", (ROOT / page).read_text(), re.MULTILINE)]
+
+
+@pytest.mark.parametrize(
+    "sentence", ["`ffm/table4` has FFM.", "FFM leads the GRU where the agent has to count.", "An LSTM stays at chance."]
+)
+def test_results_are_recognised(sentence):
+    assert states_a_result(sentence) and not states_a_result("An LSTM has two states.")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/start.md"])
+def test_paragraphs_have_two_numbers_at_most(page):
+    """Others are in tables."""
+    for block in prose(page):
+        text = re.sub(r"`[^`]*`|\]\(.*?\)|<!--.*?-->", "", block, flags=re.DOTALL)
+        assert len(re.findall(r"(?<![\w:.])\d[\d.,]*", text)) <= 2, f"{page}: {block}"

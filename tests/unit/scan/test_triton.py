@@ -1,0 +1,93 @@
+"""The kernels of the `triton` engine equal the loops that define them: on a GPU, or interpreted where there is none."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+import triton_cases
+from helpers import ROOT
+
+from rlmem.memory.fwp import FWP
+from rlmem.scan import native
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("cases", ["few", pytest.param("all", marks=pytest.mark.slow)])
+def test_the_triton_kernels_equal_the_loops(cases):
+    """Without a GPU, their algebra; in a process of its own, since triton reads the variable when it is imported."""
+    pytest.importorskip("triton")
+    if torch.cuda.is_available():
+        triton_cases.check(cases)
+        return
+    script = str(ROOT / "tests/support/triton_cases.py")
+    subprocess.run([sys.executable, script, cases], env=os.environ | {"TRITON_INTERPRET": "1"}, check=True, timeout=280)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("real", ["fp32", "fp64"])
+def test_the_kernels_compile_for_a_gpu(real):
+    """Which needs none; the interpreter accepts more than the compiler."""
+    triton = pytest.importorskip("triton")
+    source, target = triton.compiler.ASTSource, triton.backends.compiler.GPUTarget("cuda", 90, 32)
+    from rlmem.scan import triton_gate_kernels as gates
+    from rlmem.scan import triton_matrix_kernels as matrices
+
+    def compiles(kernel, **constants) -> None:
+        kinds = dict.fromkeys(kernel.arg_names, f"*{real}") | dict.fromkeys(constants, "constexpr") | {"start": "*u8"}
+        kinds |= dict.fromkeys({"T", "V", "K", "m", "H"} | ({"c"} if kernel is gates.ffm_step else set()), "i32")
+        signature = {name: kinds[name] for name in kernel.arg_names}
+        assert triton.compile(source(kernel, signature, constants), target=target).asm["cubin"]
+
+    for rule, limit in ("outer", 0.0), ("delta", 0.0), ("hadamard", 1.5):
+        shared = {"LIMIT": limit, "RULE": rule, "EVERY": 16, "I": 32, "J": 32}
+        compiles(matrices.forward, **shared, KEEP=True)
+        compiles(matrices.backward, **shared)
+    for name in ("ffm_in_forward", "ffm_in_backward", "ffm_step", "ffm_out_forward", "ffm_out_backward"):
+        compiles(getattr(gates, name), BLOCK=256)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", ["forward", "backward"])
+def test_a_scan_loads_several_slots_before_it_stores_one(kernel):
+    """In the machine code for a GPU, of FFM's scan; it keeps no number in local memory."""
+    triton = pytest.importorskip("triton")
+    from rlmem.scan import triton_kernels, triton_scan
+
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    if not tool.exists():
+        pytest.skip("this triton brings no disassembler")
+    flags = {
+        "CONSTANT": True,
+        "COMPLEX": True,
+        "REVERSE": False,
+        "BLOCK": triton_scan.BLOCK,
+        "AHEAD": triton_scan.AHEAD,
+    }
+    flags |= {"EACH": 4} if kernel == "forward" else {"EACH": 1, "NEEDS_A": True}
+    function = getattr(triton_kernels, kernel)
+    kinds = dict.fromkeys(function.arg_names, "*fp32") | {"start": "*u8", "T": "i32", "N": "i32"}
+    kinds |= dict.fromkeys(flags, "constexpr")
+    source = triton.compiler.ASTSource(function, {name: kinds[name] for name in function.arg_names}, flags)
+    target = triton.backends.compiler.GPUTarget("cuda", 90, 32)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(triton.compile(source, target=target, options={"num_warps": 2}).asm["cubin"])
+        file.flush()
+        code = subprocess.run([tool, "-sass", file.name], capture_output=True, text=True, check=True).stdout
+    found = re.findall(r"\b(LDG|STG|LDL|STL)\b", code)
+    assert not {"LDL", "STL"} & set(found), "no register is spilled"
+    first_store = found.index("STG")
+    assert found[:first_store].count("LDG") >= triton_scan.AHEAD * (2 if kernel == "forward" else 5)
+    assert "LDG" not in found[first_store:], "none waits behind a store"
+
+
+def test_the_delta_rule_says_what_it_runs_on():
+    """The native engine has no kernel for it."""
+    assert FWP(4).runs_on("cpu") == "chunked"
+    assert FWP(4, rule="sum").runs_on("cpu") == ("chunked" if native.missing() else "native")
+    assert FWP(4, engine="loop").runs_on("cpu") == "loop"
