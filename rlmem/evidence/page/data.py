@@ -1,15 +1,14 @@
 """All published numbers as one file, and the checksums of all published files. results/README.md describes both."""
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from rlmem.evidence.page.find import Item
 from rlmem.evidence.records import PLACE, SERIES, read_series
-from rlmem.record.tables import inert
+from rlmem.record.tables import csv_text, inert
 from rlmem.system.received import ROWS, content, inside
 
 SUMS = "SHA256SUMS"
@@ -22,14 +21,9 @@ Line = dict[str, str | int | float]
 
 def data_text(items: Sequence[Item]) -> str:
     """All numbers of the items, one a line."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, FIELDS, lineterminator="\n")
-    writer.writeheader()
-    for item in items:
-        about: Line = {"item": item.name, "budget": item.outcome.budget, "verdict": item.verdict.word}
-        lines = (about | line for line in _lines(item))
-        writer.writerows({k: inert(v) if isinstance(v, str) else v for k, v in line.items()} for line in lines)
-    return out.getvalue()
+    lines = (_item(item) | line for item in items for line in _lines(item))
+    rows = ([inert(v) if isinstance(v := line.get(name, ""), str) else v for name in FIELDS] for line in lines)
+    return csv_text(chain([FIELDS], rows))
 
 
 def checksums(folder: Path) -> str:
@@ -60,6 +54,10 @@ def _lines(item: Item) -> Iterator[Line]:
         if (*curve.place, item.key) not in series:
             for step, number in zip(curve.steps, curve.values, strict=True):
                 yield {**_place(curve.place), "step": step, "kind": "curve", **_value(item.key, number)}
+
+
+def _item(item: Item) -> Line:
+    return {"item": item.name, "budget": item.outcome.budget, "verdict": item.verdict.word}
 
 
 def _place(place: Sequence[Any]) -> Line:
