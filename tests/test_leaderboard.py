@@ -123,7 +123,7 @@ def test_rows_of_ones_own_are_parsed():
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("beside: gru", "beside: grv", "`grv` is no row; did you mean `gru`?"),
+        ("beside: gru", "beside: grv", "`grv` is no name here; did you mean `gru`?"),
         ("copy: [0.25, 1]", "cpy: [0.25, 1]", "`cpy` is no name here; did you mean `copy`?"),
         (", copy: [0.25, 1]", "", "leaderboard.bounds: copy is missing"),
         ("[-0.5, 1]", "[1, 1]", "leaderboard.bounds.first: expected [the return that scores 0"),

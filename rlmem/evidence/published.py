@@ -14,20 +14,12 @@ from typing import Any
 
 import yaml
 
+from rlmem.config import plainyaml
 from rlmem.config.messages import nearest, sentence
 from rlmem.config.paths import experiments_dir
 from rlmem.errors import Fault, UserError
 
-PAPERS = {
-    "ffm": "Morad et al. 2023, Reinforcement Learning with Fast and Forgetful Memory, arXiv:2310.04128",
-    "memoroids": "Morad et al. 2024, Recurrent Reinforcement Learning with Memoroids, arXiv:2402.09900",
-    "shm": "Le et al. 2025, Stable Hadamard Memory, arXiv:2410.10132",
-    "rethinking_transformers": "Lu et al. 2024, Rethinking Transformers in Solving POMDPs, arXiv:2405.17358",
-    "lprnn": "Stepleton et al. 2018, Low-pass Recurrent Neural Networks, arXiv:1805.04955",
-    "pomdp_baselines": "Ni et al. 2022, Recurrent Model-Free RL Can Be a Strong Baseline, arXiv:2110.05038",
-    "memory_rl": "Ni et al. 2023, When Do Transformers Shine in RL?, arXiv:2307.03864",
-    "s5rl": "Lu et al. 2023, Structured State Space Models for In-Context Reinforcement Learning, arXiv:2303.03982",
-}
+PAPERS: dict[str, str] = plainyaml.read(Path(__file__).with_name("published.yaml"))
 """Name of a paper -> its citation."""
 
 

@@ -126,9 +126,12 @@ def _inconsistent(experiment: Experiment) -> Iterator[str]:
     special += [(f"budgets.{name}.exceptions", e) for name, budget in budgets for e in budget.exceptions]
     every = [*experiment.expect, *(e for _, budget in budgets for e in budget.expect or ())]
     expected = [e for e in every if isinstance(e, Expectation)]
-    known = experiment.also if experiment.run in TRAINED else ()
-    for metric in dict.fromkeys(e.metric for e in expected if e.metric and e.metric not in known):
-        yield sentence("expect", f"`{metric}` is not in `also`", near=nearest(metric, known), accepted=known)
+    board, also = experiment.leaderboard, experiment.also
+    metrics = [("expect", e.metric or None, also if experiment.run in TRAINED else ()) for e in expected]
+    metrics += [("leaderboard.cost", board.cost, also), ("leaderboard.second", board.second, also)] if board else []
+    for where, metric, known in dict.fromkeys(metrics):
+        if metric is not None and metric not in known:
+            yield sentence(where, f"`{metric}` is not in `also`", near=nearest(metric, known), accepted=known)
     for axis, names in (("row", list(experiment.rows)), ("column", list(experiment.columns))):
         parts = [*names, *words(names)]  # a word of a crossed name is enough in some places
         used: list[tuple[str, str | None, list[str]]]
@@ -141,29 +144,17 @@ def _inconsistent(experiment: Experiment) -> Iterator[str]:
             mapped: dict[str, Mapping[str, object]]
             mapped = {f"peers.{name}.columns": peer.columns for name, peer in experiment.peers.items()}
             mapped |= {"task": experiment.task} if isinstance(experiment.task, dict) else {}
-            mapped |= {"leaderboard.bounds": experiment.leaderboard.bounds} if experiment.leaderboard else {}
+            mapped |= {"leaderboard.bounds": board.bounds} if board else {}
             used += [(where, name, names) for where, mapping in mapped.items() for name in mapping]
+        elif board:
+            used.append(("leaderboard.beside", board.beside, names))
         for where, name, accepted in used:
             if name is not None and name not in accepted:
                 yield sentence(where, f"`{name}` is no name here", near=nearest(name, accepted), accepted=accepted)
-    yield from _unranked(experiment)
+    if board and (lacking := [name for name in experiment.columns if name not in board.bounds]):
+        yield f"leaderboard.bounds: {', '.join(lacking)} is missing; expected the returns that score 0 and 1"
+    if wrong := [name for name, (low, high) in (board.bounds if board else {}).items() if not low < high]:
+        yield f"leaderboard.bounds.{wrong[0]}: expected [the return that scores 0, a larger one that scores 1]"
     yield from (f"peers: `{name}` is a row already" for name in experiment.peers if name in experiment.rows)
     lacking = [name for name in BUDGETS if name not in experiment.budgets]
     yield from (f"budgets: {name} is missing; expected {', '.join(BUDGETS)}" for name in lacking)
-
-
-def _unranked(experiment: Experiment) -> Iterator[str]:
-    """A sentence for everything that a leaderboard lacks."""
-    board = experiment.leaderboard
-    if board is None:
-        return
-    if board.beside not in experiment.rows:
-        near = nearest(board.beside, experiment.rows)
-        yield sentence("leaderboard.beside", f"`{board.beside}` is no row", near=near, accepted=experiment.rows)
-    if lacking := [name for name in experiment.columns if name not in board.bounds]:
-        yield f"leaderboard.bounds: {', '.join(lacking)} is missing; expected the returns that score 0 and 1"
-    if wrong := [name for name, (low, high) in board.bounds.items() if not low < high]:
-        yield f"leaderboard.bounds.{wrong[0]}: expected [the return that scores 0, a larger one that scores 1]"
-    for key, metric in (("cost", board.cost), ("second", board.second)):
-        if metric is not None and metric not in experiment.also:
-            yield sentence(f"leaderboard.{key}", f"`{metric}` is not in `also`", accepted=experiment.also)
