@@ -82,7 +82,7 @@ class Runner(ABC):
         parts = [f"{self.name} at the budget {self.budget}: {len(cells)} cells, {runs} runs"]
         if cost := self.cost(cells):
             time = f"about {duration(cost.seconds / cores())} on {cores()} cores"
-            time += f" (by other settings for {cost.alike} runs; --time measures)" if cost.alike else ""
+            time += f" (from runs of the same kind for {cost.alike} runs; --time measures)" if cost.alike else ""
             parts += [f"{cost.steps:,} steps", time if cost.seconds else "nobody has timed such runs yet; --time does"]
         return ", ".join(parts)
 

@@ -169,22 +169,17 @@ def _is_made(analysis: Analysis, run_dir: Path) -> bool:
 
 
 def size_remarks(planned: Planned, cells: Sequence[Cell]) -> list[str]:
-    """Lines about what should be equal: with twins the parameters of the agents, on a leaderboard their states.
+    """A line about what should be equal: with twins the parameters of the agents, on a leaderboard their states.
 
     Each agent is measured on its first game. Rows that are far from the one without memory are named.
     """
-    twins, lines = planned.experiment.twins, []
-    first: dict[str, Cell] = {}
-    for cell in cells:
-        if cell.row not in planned.twin_of:
-            first.setdefault(cell.row, cell)
-    if twins and first:
-        numbers = {row: size_of(cell)[1] for row, cell in first.items()}
-        without = numbers.get(twins.memoryless)
-        unlike = [row for row, number in numbers.items() if without and abs(number / without - 1) > ALIKE]
-        line = f"parameters of the agents: {', '.join(f'{row} {number:,}' for row, number in numbers.items())}"
-        lines.append(f"{line}; more than {ALIKE:.0%} apart: {', '.join(unlike)}" if unlike else line)
-    if planned.experiment.leaderboard and first:
-        sizes = (f"{row} {size_of(cell)[0]:,}" for row, cell in first.items())
-        lines.append(f"numbers in the state of each memory: {', '.join(sizes)}")
-    return lines
+    twins, rows = planned.experiment.twins, dict.fromkeys(cell.row for cell in cells if cell.row not in planned.twin_of)
+    first = [next(cell for cell in cells if cell.row == row) for row in rows]
+    if not first or not (twins or planned.experiment.leaderboard):
+        return []
+    sizes = {cell.row: size_of(cell) for cell in first}
+    every = ", ".join(f"{row} {parameters:,} and {numbers:,}" for row, (numbers, parameters) in sizes.items())
+    line = f"parameters of the agents and numbers in the states of their memories: {every}"
+    without = sizes[twins.memoryless][1] if twins and twins.memoryless in sizes else 0
+    unlike = [row for row, (_, parameters) in sizes.items() if without and abs(parameters / without - 1) > ALIKE]
+    return [f"{line}; parameters more than {ALIKE:.0%} apart: {', '.join(unlike)}" if unlike else line]

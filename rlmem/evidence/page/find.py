@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rlmem.config.messages import nearest, sentence, shell
 from rlmem.errors import UserError, brief, printable, reading
@@ -152,7 +152,7 @@ def _places(folder: Path, problems: list[str], depth: int = 5, root: str | None 
     `problems`.
     """
     root = root or os.path.realpath(folder)
-    if _holds_item(folder):
+    if _described(folder):
         yield "reproduction", folder
     elif holds_sweep(folder):
         yield "sweep", folder
@@ -174,29 +174,23 @@ def _places(folder: Path, problems: list[str], depth: int = 5, root: str | None 
                 yield "results", path
 
 
-def _about(folder: Path) -> dict[str, Any]:
-    """What a reproduction's folder, which has a verdict, runs or both, says of its item; empty for other folders."""
+def _described(folder: Path) -> Path | None:
+    """The file with the item of a reproduction, which has a verdict, runs or both; None for any other folder."""
     file = next((folder / name for name in (CELLS, VERDICT) if (folder / name).is_file()), None)
     try:
         about = None if file is None else json_of(file)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file}: cannot be read ({error}); expected what `rlmem reproduce` wrote") from error
+    except (OSError, ValueError):  # a damaged one
+        return file
     item = about.get("item") if isinstance(about, dict) else None
     known = isinstance(item, str) and (item in catalog.names() or (folder / EXPERIMENT).is_file())
-    return read_about(file) if known and file is not None else {}
-
-
-def _holds_item(folder: Path) -> bool:
-    """True for the folder of a reproduction, also for one that cannot be read."""
-    try:
-        return bool(_about(folder))
-    except UserError:
-        return True
+    return file if known else None
 
 
 def _reproduction(folder: Path) -> Item:
     """A reproduction with its runs as they are now, or as in results.csv if they lie elsewhere."""
-    about = _about(folder)
+    file = _described(folder)
+    assert file is not None
+    about = read_about(file)
     planned = _experiment(about["item"], folder / EXPERIMENT).at(about["budget"])
     runner = runner_of(planned, folder.resolve().parent.parent, folder)
     if planned.is_trained and not (runner.runs / CELLS).is_file():

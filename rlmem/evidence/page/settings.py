@@ -222,8 +222,7 @@ def twins(runs: Sequence[Settings], records: Sequence[Record], metric: str) -> l
             )
             first = by[part][0]
             row = " ".join(word for word in first.row.split() if not word.endswith(f"observe={part}"))
-            beside = (theirs[0], theirs[1]) if len(theirs) == 2 else None
-            pairs.append(TwinReturns(row, first.column, returns[0], returns[1], beside))
+            pairs.append(TwinReturns(row, first.column, returns[0], returns[1], theirs))
     return pairs
 
 
