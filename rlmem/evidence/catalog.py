@@ -5,9 +5,8 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from rlmem.config.messages import nearest, sentence, shell
+from rlmem.config.messages import mistake, nearest, shell
 from rlmem.config.paths import experiments_dir
-from rlmem.errors import UserError
 from rlmem.evidence import registration
 from rlmem.evidence.experiment import Experiment, Planned
 from rlmem.evidence.reading import read
@@ -36,7 +35,7 @@ def find(item: str) -> Experiment:
         name = f"{file.parent.name}/{file.stem}"
         if name in known and root is not None and file != (root / f"{name}.yaml").resolve():
             problem = f"{name} is the name of a shipped experiment; rename the file or its folder"
-            raise UserError(sentence(item, problem, example=f"my_{file.name}"))
+            raise mistake(item, problem, example=f"my_{file.name}")
     else:
         name = item
     if root is not None and name in known:
@@ -46,8 +45,7 @@ def find(item: str) -> Experiment:
     else:
         near = nearest(name, known) or nearest(name, [name.partition("/")[2] for name in known])
         papers = sorted({name.partition("/")[0] + "/..." for name in known})
-        example = "rlmem list experiment"
-        raise UserError(sentence(item, "no such experiment", near=near, accepted=papers, example=example))
+        raise mistake(item, "no such experiment", near=near, accepted=papers, example="rlmem list experiment")
     return experiment.known_as(name, experiment.text, registration.read(folder / registration.FILE).get(name, {}))
 
 
@@ -56,9 +54,8 @@ def register(item: str, budget: str) -> str:
     planned = find(item).at(budget)
     where, version, known = f"{planned.name} at the budget {budget}", planned.version, planned.registration
     if budget not in registration.COUNTED:
-        problem = "its runs are never judged, so nothing can be registered"
         again = f"rlmem reproduce {shell(item)} --budget laptop --register"
-        raise UserError(sentence(f"--budget {budget}", problem, example=again))
+        raise mistake(f"--budget {budget}", "its runs are never judged, so nothing can be registered", example=again)
     if known.versions and known.versions[-1] == version:
         return f"{where}: registered already, {known.versions[-1].registered}"
     known = replace(known, versions=(*known.versions, replace(version, registered=registration.stamp(datetime.now()))))
@@ -78,7 +75,7 @@ def require_registered(item: str, planned: Planned) -> None:
     problem = f"differ from those registered on {versions[-1].registered[:10]}" if versions else "are not registered"
     example = f"rlmem reproduce {shell(item)} --budget {planned.budget} --register"
     where = f"{item} at the budget {planned.budget}"
-    raise UserError(sentence(where, f"its expectations {problem}; register them before its runs", example=example))
+    raise mistake(where, f"its expectations {problem}; register them before its runs", example=example)
 
 
 def registry(experiment: Experiment, item: str) -> Path:

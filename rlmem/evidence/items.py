@@ -11,9 +11,8 @@ import yaml
 from packaging.version import InvalidVersion, Version
 
 from rlmem.config.catalog import default_choices
-from rlmem.config.messages import sentence
+from rlmem.config.messages import mistake
 from rlmem.config.paths import experiments_dir
-from rlmem.errors import UserError
 from rlmem.evidence.catalog import find, names
 from rlmem.evidence.expect import NOT_TESTABLE
 from rlmem.evidence.experiment import BUDGETS, Experiment, Planned
@@ -42,7 +41,7 @@ def runner_of(
     kind = kinds.get(planned.run, Measured)
     if rows and kind is not Training:
         problem = "only training runs can have rows of your own"
-        raise UserError(sentence(f"--rows {next(iter(rows))}", problem, example="rlmem reproduce rlmem/leaderboard"))
+        raise mistake(f"--rows {next(iter(rows))}", problem, example="rlmem reproduce rlmem/leaderboard")
     runner = kind(planned, root, folder)
     if kind is Training:
         runner.planned = runner.planned.with_rows({**remembered(runner.runs / CELLS), **(rows or {})})

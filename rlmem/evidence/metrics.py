@@ -10,7 +10,7 @@ import yaml
 
 from rlmem.config import plainyaml
 from rlmem.config.catalog import default_choices, with_parents
-from rlmem.config.messages import nearest, sentence
+from rlmem.config.messages import mistake, nearest
 from rlmem.config.paths import conf_dir
 from rlmem.config.targets import locate
 from rlmem.errors import UserError
@@ -78,7 +78,7 @@ def made_of(metric: str) -> tuple[str, Reduction]:
     _, key, how = METRICS.get(metric, (metric, key, how))
     if how not in REDUCTIONS or not key:
         near, accepted = nearest(metric, METRICS), [*METRICS, "steps_to_VALUE", "last KEY"]
-        raise UserError(sentence(f"metric: {metric}", "no such metric", near=near, accepted=accepted))
+        raise mistake(f"metric: {metric}", "no such metric", near=near, accepted=accepted)
     return key, REDUCTIONS[how]
 
 

@@ -12,7 +12,7 @@ from itertools import product
 from math import isfinite
 from pathlib import Path
 
-from rlmem.config.messages import nearest, sentence
+from rlmem.config.messages import mistake, nearest
 from rlmem.errors import UserError
 from rlmem.evidence.cost import steps_of
 from rlmem.evidence.experiment import Planned
@@ -34,14 +34,13 @@ def measured(planned: Planned) -> tuple[list[Record], list[Curve]]:
     experiment, records, curves = planned.experiment, [], []
     if experiment.peers and not _is_greedy(planned.metric):
         problem = "of peers, greedy evaluations are known alone"
-        raise UserError(sentence(f"metric: {planned.metric}", problem, example="metric: area_eval"))
+        raise mistake(f"metric: {planned.metric}", problem, example="metric: area_eval")
     cells = {cell.column: cell for cell in planned.cells()} if experiment.peers else {}
     for (row, peer), column in product(experiment.peers.items(), cells):
         runs, theirs = _read(peer.file), peer.columns.get(column, column)
         if column in peer.columns and theirs not in {name for name, _ in runs}:
             where, known = f"peers.{row}.columns.{column}: {theirs}", list(dict.fromkeys(name for name, _ in runs))
-            near = nearest(theirs, known)
-            raise UserError(sentence(where, f"no such runs in {peer.file}", near=near, accepted=known))
+            raise mistake(where, f"no such runs in {peer.file}", near=nearest(theirs, known), accepted=known)
         metrics = dict.fromkeys([planned.metric, *experiment.also, *BESIDE])
         scales = {name: _scale(planned, name, column) for name in metrics if _is_greedy(name)}
         for seed, lines in ((seed, lines) for (name, seed), lines in runs.items() if name == theirs):
@@ -89,7 +88,7 @@ def _scale(planned: Planned, metric: str, column: str) -> Reference | None:
         return None
     if (task := planned.experiment.task_of(column)) is None:
         where, problem = f"metric: {metric}{f' on {column}' if column else ''}", "of peers, the task must be named"
-        raise UserError(sentence(where, problem, accepted=GAMES, example="task: CartPole-v1"))
+        raise mistake(where, problem, accepted=GAMES, example="task: CartPole-v1")
     try:
         return reference_of(task)
     except ValueError as error:
@@ -103,8 +102,7 @@ def _read(file: Path) -> dict[tuple[str, int], list[dict[str, str]]]:
     try:
         for line in csv_rows(file):
             if lacking := [name for name in FIELDS if name not in line]:
-                problem = "not the curves of a peer"
-                raise UserError(sentence(f"{file}: no column {lacking[0]}", problem, accepted=FIELDS))
+                raise mistake(f"{file}: no column {lacking[0]}", "not the curves of a peer", accepted=FIELDS)
             integer(line["step"]), real(line["return"]), real(line["cpu_seconds"])
             runs[f"{line['game']}_{line['algorithm']}", integer(line["seed"])].append(line)
             number += 1

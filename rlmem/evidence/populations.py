@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rlmem.config.messages import nearest, sentence, shell
-from rlmem.errors import Fault, UserError
+from rlmem.config.messages import mistake, nearest, shell
+from rlmem.errors import Fault
 from rlmem.evidence.cost import Cost, cost_of
 from rlmem.evidence.experiment import Cell
 from rlmem.evidence.metrics import BESIDE, curve_key, made_of
@@ -45,7 +45,7 @@ class Populations(Runner):
         if replace(options, again=None) != Options():
             what = "a population is trained after the other, in this process; it takes none of --jobs, --gpus, ..."
             again = f"rlmem reproduce {shell(self.name)} --budget {self.budget}"
-            raise UserError(sentence(self.name, what, example=again))
+            raise mistake(self.name, what, example=again)
         self.check(cells)
         self.ask_for("folder", ((cell, seed, cell.label(seed)) for cell in cells for seed in cell.seeds))
 
@@ -85,7 +85,7 @@ class Populations(Runner):
         """The population of a cell and seed, as `rlmem population` would train it. Raises UserError."""
         if unknown := [name for name in self.options if name not in ACCEPTED]:
             near = nearest(unknown[0], ACCEPTED)
-            raise UserError(sentence(f"options: {unknown[0]}", "unknown key", near=near, accepted=ACCEPTED))
+            raise mistake(f"options: {unknown[0]}", "unknown key", near=near, accepted=ACCEPTED)
         given = {name: value for name, value in self.options.items() if name not in ("vary", "top")}
         return PopulationSpec(cell.lines(seed), tuple(self.options.get("vary", ())), **given)
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from rlmem.config import plainyaml
 from rlmem.config.catalog import yaml_problem
-from rlmem.config.messages import got, nearest, sentence
+from rlmem.config.messages import got, mistake, nearest, sentence
 from rlmem.config.paths import experiments_dir
 from rlmem.errors import UserError
 from rlmem.evidence.expect import Expectation
@@ -35,7 +35,7 @@ def read(file: Path, name: str | None = None, own: bool = False) -> Experiment:
         if name is None:
             content = _upon(_content(_beside(file, str(other)))[1], content)
         elif not re.fullmatch(NAME, str(other)):
-            raise UserError(sentence(f"{file}: runs: {other}", "is not the name of an item", example="ffm/table4"))
+            raise mistake(f"{file}: runs: {other}", "is not the name of an item", example="ffm/table4")
     try:
         experiment = Experiment.model_validate({"title": title, **content})
     except ValidationError as error:
@@ -57,10 +57,9 @@ def _with_twins(file: Path, experiment: Experiment) -> Experiment:
         return experiment
     if twins.memoryless not in rows:
         near = nearest(twins.memoryless, rows)
-        raise UserError(sentence(f"{file}: twins: {twins.memoryless}", "no such row", near=near, accepted=rows))
+        raise mistake(f"{file}: twins: {twins.memoryless}", "no such row", near=near, accepted=rows)
     if taken := next((row for row in rows if Twins.name(row) in rows), None):
-        problem = "is the name of a twin; give the row another name"
-        raise UserError(sentence(f"{file}: rows: {Twins.name(taken)}", problem))
+        raise mistake(f"{file}: rows: {Twins.name(taken)}", "is the name of a twin; give the row another name")
     return experiment.model_copy(update={"rows": {**rows, **{Twins.name(row): rows[row] for row in rows}}})
 
 
@@ -77,7 +76,7 @@ def _content(file: Path, kept: bool = False) -> tuple[str, dict[str, Any]]:
     except (OSError, ValueError) as error:
         raise UserError(f"{file}: cannot be read ({' '.join(str(error).split())}); expected an experiment") from error
     if not isinstance(content, dict):
-        raise UserError(sentence(str(file), "no mapping", accepted=Experiment.model_fields))
+        raise mistake(str(file), "no mapping", accepted=Experiment.model_fields)
     peers = content.get("peers")
     for peer in peers.values() if isinstance(peers, dict) else ():
         if isinstance(peer, dict) and isinstance(peer.get("file"), str):
@@ -103,7 +102,7 @@ def _beside(file: Path, item: str) -> Path:
     path = next((path for root in roots if (path := root / f"{item}.yaml").is_file()), None)
     if path is None:
         known = [other.relative_to(folder.parent).with_suffix("").as_posix() for other in folder.glob("*.yaml")]
-        raise UserError(sentence(f"{file}: runs: {item}", "no such item", near=nearest(item, known), accepted=known))
+        raise mistake(f"{file}: runs: {item}", "no such item", near=nearest(item, known), accepted=known)
     return path
 
 

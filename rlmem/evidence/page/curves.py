@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rlmem.config.messages import nearest, sentence
+from rlmem.config.messages import mistake, nearest, sentence
 from rlmem.errors import UserError
 from rlmem.evidence.page.facts import apart, disjoint, key_in_words, unseen
 from rlmem.evidence.page.groups import Section, of_metric
@@ -84,8 +84,7 @@ def chosen(
     known = list(dict.fromkeys(name for section in sections for name in section.axes[1] if name))
     if unknown := [name for name in columns if name not in known]:
         problem = "no such column" if known else "no such column; these runs have none"
-        near = nearest(unknown[0], known)
-        raise UserError(sentence(f"--columns {unknown[0]}", problem, near=near, accepted=known))
+        raise mistake(f"--columns {unknown[0]}", problem, near=nearest(unknown[0], known), accepted=known)
     rows = list(dict.fromkeys(row for section in sections for row in section.axes[0]))
     drawn, omitted = [], []
     for section in sections:

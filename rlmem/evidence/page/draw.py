@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from rlmem.config.messages import sentence
-from rlmem.errors import UserError, extra, printable, writing
+from rlmem.config.messages import mistake
+from rlmem.errors import extra, printable, writing
 from rlmem.evidence.page.curves import Panel
 from rlmem.record import figures
 from rlmem.record.figures import COLOURS, DASHES, GRID, INK
@@ -41,7 +41,7 @@ REFERENCE = re.compile(r"#([\w-]+)")
 
 def require_matplotlib() -> None:
     if find_spec("matplotlib") is None:
-        raise UserError(sentence("curves", "matplotlib is not installed", example=extra("report")))
+        raise mistake("curves", "matplotlib is not installed", example=extra("report"))
 
 
 def together(shown: Sequence[Panel]) -> Figure:
@@ -101,7 +101,7 @@ def save(figure: Figure, path: Path) -> None:
     """Write a figure in the format of its suffix, reproducibly byte by byte. Raises UserError if it cannot."""
     kind = path.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
-        raise UserError(sentence(f"--out {path}", "no such format", accepted=FORMATS, example="--out figure.pdf"))
+        raise mistake(f"--out {path}", "no such format", accepted=FORMATS, example="--out figure.pdf")
     with writing(path, "--out /tmp/figure.png"):
         path.parent.mkdir(parents=True, exist_ok=True)
         figures.save(figure, path, kind)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from rlmem.config.messages import nearest, sentence, shell
+from rlmem.config.messages import mistake, nearest, shell
 from rlmem.errors import UserError, brief, printable, reading
 from rlmem.evidence import catalog, registration
 from rlmem.evidence.experiment import BUDGETS, Experiment
@@ -79,7 +79,7 @@ def find(folders: Sequence[Path]) -> list[Section]:
             if not folder.is_dir():
                 near = nearest(folder.name, (path.name for path in folder.parent.glob("*") if path.is_dir()))
                 problem = "is a file; expected a folder" if folder.exists() else "no such folder"
-                raise UserError(sentence(str(folder), problem, near=near, example="rlmem report results"))
+                raise mistake(str(folder), problem, near=near, example="rlmem report results")
             for kind, path in _places(folder, problems):
                 there[kind].append(path)
         except UserError:
@@ -88,7 +88,7 @@ def find(folders: Sequence[Path]) -> list[Section]:
             raise UserError(f"{brief(printable(str(error.filename)))}: cannot be read ({error.strerror})") from error
         if sum(map(len, there.values())) - len(there["half"]) == before and not problems:
             expected = "expected a reproduction, published results, a sweep or a run, or a folder of such"
-            raise UserError(sentence(str(folder), f"nothing to show; {expected}", example="rlmem report results"))
+            raise mistake(str(folder), f"nothing to show; {expected}", example="rlmem report results")
     items = [
         *_readable(_reproduction, there["reproduction"], problems),
         *_readable(_published, there["results"], problems),
@@ -121,7 +121,7 @@ def published(sections: Sequence[Section], command: str) -> list[Item]:
         other = next(section for section in sections if section not in items)
         if other.left_out:
             raise UserError(*other.left_out)
-        raise UserError(sentence(other.name, "this is made of published results alone", example=command))
+        raise mistake(other.name, "this is made of published results alone", example=command)
     return items
 
 
