@@ -14,11 +14,11 @@ from rlmem.config.compose import load
 from rlmem.config.targets import build
 from rlmem.errors import UserError
 from rlmem.evidence import catalog, records
+from rlmem.evidence.catalog import read
 from rlmem.evidence.folder import parse_rows
 from rlmem.evidence.leaderboard import games, ranking, size_of, standings
 from rlmem.evidence.page import leaderboard as board_page
 from rlmem.evidence.page.find import Item, find
-from rlmem.evidence.reading import read
 from rlmem.evidence.records import Record, read_results, write_results
 from rlmem.evidence.statistics import iqm, ranks
 from rlmem.record.tables import cell_text

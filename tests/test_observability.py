@@ -8,10 +8,10 @@ import pytest
 
 from rlmem.errors import UserError
 from rlmem.evidence import catalog
+from rlmem.evidence.catalog import read
 from rlmem.evidence.experiment import Planned
 from rlmem.evidence.page.groups import Group
 from rlmem.evidence.page.settings import Settings, twins
-from rlmem.evidence.reading import read
 from rlmem.evidence.records import Record
 from rlmem.evidence.tables import tables
 from rlmem.evidence.training import size_remarks

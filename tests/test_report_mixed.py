@@ -10,8 +10,7 @@ from test_report import Page
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import Config, load
-from rlmem.evidence.page.curves import chosen, panels
-from rlmem.evidence.page.draw import together
+from rlmem.evidence.page.curves import chosen, panels, together
 from rlmem.evidence.page.find import find
 from rlmem.evidence.page.groups import Group, rows_differ
 from rlmem.evidence.page.html import page

@@ -23,11 +23,11 @@ from rlmem.commands.cli import main
 from rlmem.config.paths import experiments_dir, results_dir
 from rlmem.errors import UserError
 from rlmem.evidence import catalog, metrics, registration
+from rlmem.evidence.catalog import read
 from rlmem.evidence.cost import cost_of, duration, steps_of
 from rlmem.evidence.experiment import BUDGETS
 from rlmem.evidence.items import runner_of
 from rlmem.evidence.page.find import Item, find
-from rlmem.evidence.reading import read
 from rlmem.evidence.records import (
     SERIES,
     Curve,

@@ -18,11 +18,10 @@ from rlmem.evidence.expect import NOT_TESTABLE
 from rlmem.evidence.experiment import BUDGETS, Experiment, Planned
 from rlmem.evidence.folder import CELLS, remembered
 from rlmem.evidence.measure import Measured
-from rlmem.evidence.populations import Populations
 from rlmem.evidence.records import Record, shipped_records
 from rlmem.evidence.runner import Runner
 from rlmem.evidence.sections import Lines
-from rlmem.evidence.training import Training
+from rlmem.evidence.training import Populations, Training
 from rlmem.evidence.verdict import Outcome, Word
 from rlmem.record.tables import Cell, Table
 

@@ -14,7 +14,7 @@ from rlmem.evidence import registration
 from rlmem.evidence.cost import Cost, cost_of, duration
 from rlmem.evidence.experiment import Cell, Planned
 from rlmem.evidence.folder import CELLS, ELSEWHERE, held, read_about, seals
-from rlmem.evidence.peers import described, measured
+from rlmem.evidence.published import described, measured
 from rlmem.evidence.records import Curve, Record, shipped_curves, shipped_records
 from rlmem.evidence.registration import Registration
 from rlmem.evidence.tables import write

@@ -18,7 +18,7 @@ from rlmem.evidence.expect import NOT_TESTABLE, Scores
 from rlmem.evidence.folder import ELSEWHERE
 from rlmem.evidence.leaderboard import games, ranking, standings
 from rlmem.evidence.metrics import BESIDE, in_words
-from rlmem.evidence.peers import described
+from rlmem.evidence.published import described
 from rlmem.evidence.records import (
     CURVES,
     RESULTS,

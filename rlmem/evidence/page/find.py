@@ -11,14 +11,13 @@ from typing import TypeVar
 from rlmem.config.messages import mistake, nearest, shell
 from rlmem.errors import UserError, brief, printable, reading
 from rlmem.evidence import catalog, registration
+from rlmem.evidence.catalog import read
 from rlmem.evidence.experiment import BUDGETS, Experiment
 from rlmem.evidence.folder import CELLS, read_about
 from rlmem.evidence.items import runner_of
 from rlmem.evidence.metrics import curve_key, range_of
-from rlmem.evidence.page.facts import NAMED, facts_of
-from rlmem.evidence.page.groups import DIFFERS, Section, of_runs, of_sweep, rows_differ
-from rlmem.evidence.peers import described
-from rlmem.evidence.reading import read
+from rlmem.evidence.page.groups import DIFFERS, NAMED, Section, facts_of, of_runs, of_sweep, rows_differ
+from rlmem.evidence.published import described
 from rlmem.evidence.records import CURVES, RESULTS, read_curves, read_results
 from rlmem.evidence.tables import EXPERIMENT, VERDICT, tables
 from rlmem.evidence.verdict import Outcome, Verdict

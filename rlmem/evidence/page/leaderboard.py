@@ -10,10 +10,10 @@ import numpy as np
 
 from rlmem.errors import UserError, writing
 from rlmem.evidence.leaderboard import RNG, Standings, games, ranking, standings
+from rlmem.evidence.page.curves import require_matplotlib
 from rlmem.evidence.page.documents import around
-from rlmem.evidence.page.draw import require_matplotlib
-from rlmem.evidence.page.facts import facts_of
 from rlmem.evidence.page.find import Item
+from rlmem.evidence.page.groups import facts_of
 from rlmem.evidence.statistics import performance_profile
 from rlmem.evidence.verdict import Outcome
 from rlmem.record import figures, rundir
