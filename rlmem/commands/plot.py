@@ -20,8 +20,7 @@ PARSER.add_argument("--columns", type=lambda text: text.split(","), default=[], 
 
 
 def run(args: Arguments) -> None:
-    from rlmem.evidence.page.curves import chosen
-    from rlmem.evidence.page.draw import require_matplotlib, save, together
+    from rlmem.evidence.page.curves import chosen, require_matplotlib, save, together
     from rlmem.evidence.page.find import find
 
     require_matplotlib()

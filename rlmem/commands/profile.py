@@ -33,7 +33,7 @@ PARSER.add_overrides("as for train; several values of a key, such as memory=gru,
 
 def run(args: Arguments) -> int:
     from rlmem.evidence import profile
-    from rlmem.evidence.page.draw import require_matplotlib
+    from rlmem.evidence.page.curves import require_matplotlib
     from rlmem.evidence.profile import BASE, PANELS
     from rlmem.sweep.manifest import holds_sweep
     from rlmem.sweep.run import dry_run, job_hashes, sweep

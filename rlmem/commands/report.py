@@ -29,9 +29,8 @@ PARSER.add_argument("--latex", type=Path, metavar="FOLDER", help=tex)
 
 
 def run(args: Arguments) -> None:
-    from rlmem.evidence.page.data import SUMS, checksums, data_text
-    from rlmem.evidence.page.documents import markdown, write_latex
-    from rlmem.evidence.page.draw import require_matplotlib
+    from rlmem.evidence.page.curves import require_matplotlib
+    from rlmem.evidence.page.documents import SUMS, checksums, data_text, markdown, write_latex
     from rlmem.evidence.page.find import find, published
     from rlmem.evidence.page.html import page
     from rlmem.evidence.records import compressed

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from rlmem.evidence import catalog
+from rlmem.evidence.catalog import read
 from rlmem.evidence.experiment import Cell
 from rlmem.evidence.metrics import NORMALISED, reduced
-from rlmem.evidence.reading import read
 from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.references import Reference, reference_of
 from rlmem.evidence.tables import publish

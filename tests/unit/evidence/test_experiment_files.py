@@ -8,8 +8,8 @@ from helpers import ROOT
 
 from rlmem.commands.cli import main
 from rlmem.evidence import catalog
+from rlmem.evidence.catalog import read
 from rlmem.evidence.items import claims, papers
-from rlmem.evidence.reading import read
 from rlmem.evidence.records import Record, read_results
 from rlmem.evidence.tables import tables
 from rlmem.evidence.training import Training

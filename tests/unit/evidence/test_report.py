@@ -20,13 +20,10 @@ from rlmem.commands.cli import main, module_of
 from rlmem.errors import UserError
 from rlmem.evidence import catalog
 from rlmem.evidence.items import runner_of
-from rlmem.evidence.page import draw
-from rlmem.evidence.page.curves import POINTS, band, chosen, panels, smoothed
+from rlmem.evidence.page.curves import PANEL, POINTS, band, chosen, panels, smoothed, together
 from rlmem.evidence.page.documents import document
-from rlmem.evidence.page.draw import together
-from rlmem.evidence.page.facts import departures
 from rlmem.evidence.page.find import Item, find
-from rlmem.evidence.page.groups import Group
+from rlmem.evidence.page.groups import Group, departures
 from rlmem.evidence.page.html import page
 from rlmem.evidence.page.verify import verify
 from rlmem.evidence.records import Curve, Record
@@ -251,7 +248,7 @@ def test_the_names_of_rows_are_within_the_figure(columns, name):
     (legend,) = figure.legends
     box = legend.get_window_extent()
     assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= figure.bbox.width
-    assert figure.axes[0].get_window_extent().height > 0.6 * draw.PANEL[1] * figure.dpi, "and the panels keep theirs"
+    assert figure.axes[0].get_window_extent().height > 0.6 * PANEL[1] * figure.dpi, "and the panels keep theirs"
 
 
 # Runs without an experiment

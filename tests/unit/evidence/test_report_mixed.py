@@ -9,8 +9,7 @@ import pytest
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import Config, load
-from rlmem.evidence.page.curves import chosen, panels
-from rlmem.evidence.page.draw import together
+from rlmem.evidence.page.curves import chosen, panels, together
 from rlmem.evidence.page.find import find
 from rlmem.evidence.page.groups import Group, rows_differ
 from rlmem.evidence.page.html import page
@@ -51,10 +50,10 @@ def rows(tmp_path: Path, *overrides: str) -> list[str]:
         ("algo.lr=1e-3 seed=1", "algo.lr=1e-4 seed=2", ["lr=0.001", "lr=0.0001"]),
         ("total_steps=1000", "total_steps=2000", ["total_steps=1000", "total_steps=2000"]),
         ("algo=ppo algo.epochs=2", "algo=dqn algo.n_step=2", ["ppo", "dqn"]),
-        ("algo=ppo algo.gamma=0.9", "algo=dqn", ["ppo gamma=0.9", "dqn"]),
+        ("algo=ppo algo.gamma=0.9", "algo=dqn", ["ppo gamma=0.9", "dqn gamma=0.99"]),
         ("batching=segment batching.length=8", "batching=tape", ["segment", "tape"]),
-        ("init_from=other memory=gru", "memory=lru", ["gru init_from=other", "lru"]),
-        ("memory=mlp", "memory=gru encoder.prev_reward=true", ["mlp", "gru prev_reward=true"]),
+        ("init_from=other memory=gru", "memory=lru", ["gru init_from=other", "lru init_from=null"]),
+        ("memory=mlp", "memory=gru encoder.prev_reward=true", ["mlp prev_reward=false", "gru prev_reward=true"]),
         ("env=gym env.id=A env.kwargs.x=1", "env=gym env.id=A", ["x=1", "ffm"]),
         ("seed=1 device=cpu", "seed=2", ["ffm", "ffm"]),
     ],

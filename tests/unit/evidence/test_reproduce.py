@@ -23,11 +23,11 @@ from rlmem.commands.cli import main
 from rlmem.config.paths import experiments_dir, results_dir
 from rlmem.errors import UserError
 from rlmem.evidence import catalog, metrics, registration
+from rlmem.evidence.catalog import read
 from rlmem.evidence.cost import cost_of, duration, steps_of
 from rlmem.evidence.experiment import BUDGETS
 from rlmem.evidence.items import runner_of
 from rlmem.evidence.page.find import Item, find
-from rlmem.evidence.reading import read
 from rlmem.evidence.records import (
     SERIES,
     Curve,
@@ -356,13 +356,13 @@ def test_runs_are_timed_here_and_then_their_cost_is_known(small, capsys, monkeyp
     monkeypatch.setattr(timing.measure, "__defaults__", (0.05,))
     timing.timed.cache_clear()
     assert run(small, "--budget", "laptop", "--dry-run") == 0
-    assert "(by other settings for 6 runs; --time measures)" in capsys.readouterr().out
+    assert "(from runs of the same kind for 6 runs; --time measures)" in capsys.readouterr().out
     assert run(small, "--budget", "laptop", "--time", "--cells", "gru") == 0
     said = capsys.readouterr().out
     assert re.search(r"gru tape/easy: \d+ s for a run", said)
     assert "2 cells, 4 runs" in said and "--time measures" not in said
     assert run(small, "--budget", "laptop", "--dry-run") == 0
-    assert "(by other settings for 2 runs; --time measures)" in capsys.readouterr().out
+    assert "(from runs of the same kind for 2 runs; --time measures)" in capsys.readouterr().out
     planned = read(small).at("laptop").cells()
     cost = cost_of(planned[:2])
     assert cost.alike == 0
