@@ -88,9 +88,8 @@ class FFM(Projecting):
         self.ablation, self.version, self.clip, self.closed = ablation, version, clip, form == "closed"
         if self.closed:
             self.breaks = {"no_gradient_across_start": "form=closed subtracts sums, which leaves their rounding"}
-        if (version == "memoroid" or skip == "identity" or ablation in ("ni", "no") or self.closed) and type(
-            self
-        ) is FFM:
+        replaced = version == "memoroid" or skip == "identity" or ablation in ("ni", "no") or self.closed
+        if replaced and type(self) is FFM:
             self.__class__ = PublishedFFM
 
     def decay(self) -> Tensor:
