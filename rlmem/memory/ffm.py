@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from rlmem.memory.base import Projecting
-from rlmem.memory.published.ffm import Ablation, Variants, Version, initial
 from rlmem.scan import Engine, Linear
 from rlmem.scan.ffm import ffm_step, ffm_unroll
 from rlmem.scan.native import of_weights
 from rlmem.types import PositiveInt
 
 Init = Literal["published", "geometric"]
+Ablation = Literal["none", "ni", "no", "nc", "fc", "nd", "fd", "hp"]
+Version = Literal["original", "memoroid"]
 
 BETA = 0.01
 """Fraction of the slowest trace that is left after `max_period` slots (appendix B)."""
@@ -82,7 +83,8 @@ class FFM(Projecting):
         slowest, fastest = log(BETA) / max_period, -LIMIT + 0.01
         a = torch.linspace(fastest, max(min(-1e-6, slowest), fastest), m)
         b = 2 * pi / periods(init, max_period, m if ablation == "hp" else c)
-        a, b = initial(a, b, ablation, version)
+        a = torch.linspace(1e-6, 0.5, m) if version == "memoroid" else a
+        a, b = torch.zeros_like(a) if ablation == "nd" else a, torch.full_like(b, 1e-6) if ablation == "nc" else b
         self.a = nn.Parameter(a, requires_grad=ablation not in ("nd", "fd"))
         self.b = nn.Parameter(b, requires_grad=ablation not in ("nc", "fc"))
         self.ablation, self.version, self.clip, self.closed = ablation, version, clip, form == "closed"
@@ -90,6 +92,8 @@ class FFM(Projecting):
             self.breaks = {"no_gradient_across_start": "form=closed subtracts sums, which leaves their rounding"}
         replaced = version == "memoroid" or skip == "identity" or ablation in ("ni", "no") or self.closed
         if replaced and type(self) is FFM:
+            from rlmem.memory.published.ffm import PublishedFFM  # which derives from this class
+
             self.__class__ = PublishedFFM
 
     def decay(self) -> Tensor:
@@ -134,10 +138,6 @@ class FFM(Projecting):
             fused |= {name: part for name, part in parts if len(part)}
         mix = {"W_mix": of(self.mix.weight), "b_mix": of(self.mix.bias)}
         return fused | mix | {"a": of(self.a), "b": of(self.b)}
-
-
-class PublishedFFM(Variants, FFM):
-    """An `FFM` with an option that replaces a piece of the paper's model."""
 
 
 def periods(init: Init, longest: int, count: int) -> Tensor:

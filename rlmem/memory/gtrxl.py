@@ -8,13 +8,13 @@ from torch import Tensor, nn
 
 from rlmem.errors import UserError
 from rlmem.memory.blocks import GRUGate, gates_by_symbol
-from rlmem.memory.published.gtrxl import Context, Variants, broken
 from rlmem.memory.window import Past, Window
 from rlmem.scan import Linear, attention
 from rlmem.scan.native import linear, of_weights
 from rlmem.types import Layers, PositiveInt
 
 LayerKind = Literal["gtrxl", "trxl_i", "trxl"]
+Context = Literal["window", "segment"]
 
 
 class GTrXL(Window):
@@ -67,15 +67,19 @@ class GTrXL(Window):
             raise UserError(f"GTrXL: num_heads={num_heads} does not divide hidden_size={hidden_size}; e.g. num_heads=1")
         width = head_size or hidden_size // num_heads
         self.num_heads, self.context, self.unfilled, self.queries = num_heads, context, unfilled, queries
-        kept = {"k": num_heads * width, "v": num_heads * width} if context == "window" else {"e": hidden_size}
-        self.caches = {f"L{i}.{part}": (window - 1, size) for i in range(num_layers) for part, size in kept.items()}
-        self.breaks = broken(context, window)
+        if (context != "window" or unfilled != "masked" or queries != "normed") and type(self) is GTrXL:
+            from rlmem.memory.published.gtrxl import PublishedGTrXL  # which derives from this class
+
+            self.__class__ = PublishedGTrXL
+        self.keep(num_layers, num_heads * width, window)
         self.W_emb = Linear(input_size, hidden_size)
         self.u, self.v = (nn.Parameter(torch.zeros(num_heads, width)) for _ in range(2))
         sizes = hidden_size, num_heads * width, mlp_size or hidden_size, window
         self.layers = nn.ModuleList(RelativeLayer(*sizes, layer) for _ in range(num_layers))
-        if (context != "window" or unfilled != "masked" or queries != "normed") and type(self) is GTrXL:
-            self.__class__ = PublishedGTrXL
+
+    def keep(self, num_layers: int, width: int, window: int) -> None:
+        """Set the caches: keys and values of all layers."""
+        self.caches = {f"L{i}.{part}": (window - 1, width) for i in range(num_layers) for part in "kv"}
 
     def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
         weights = super().symbols(of)
@@ -104,10 +108,6 @@ class GTrXL(Window):
     def by_head(self, z: Tensor) -> Tensor:
         """[..., T, heads * head width] as [..., heads, T, head width]."""
         return z.unflatten(-1, self.v.shape).transpose(-3, -2)
-
-
-class PublishedGTrXL(Variants, GTrXL):
-    """A `GTrXL` that attends as released code does."""
 
 
 class RelativeLayer(nn.Module):

@@ -1,6 +1,7 @@
 """Stable Hadamard Memory."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -9,9 +10,11 @@ from torch.nn import functional as F
 from rlmem.memory.base import Memory
 from rlmem.memory.blocks import sum_normalised
 from rlmem.memory.positions import ages, counting, mixed_bits
-from rlmem.memory.published.shm import Calibration, Draw, Variants, broken, set_weights
 from rlmem.scan import Engine, Linear, hadamard_scan
 from rlmem.types import PositiveFloat, PositiveInt
+
+Calibration = Literal["random_theta", "none", "random_c", "fixed_c", "fixed_theta", "neural_theta"]
+Draw = Literal["seeded", "row0", "fresh"]
 
 
 class SHM(Memory):
@@ -65,15 +68,17 @@ class SHM(Memory):
         self.parts = {"W_k": k, "W_q": k, "W_v": k, "W_c": k, "w_eta": 1} | ({"W_s": k} if shortcut else {})
         self.project_in = Linear(input_size, sum(self.parts.values()), bias=False)
         self.b_s = nn.Parameter(torch.zeros(k)) if shortcut else None
-        if calibration == "random_theta":
-            self.Theta = nn.Parameter(nn.init.xavier_uniform_(torch.empty(bank_size, k)))
-        else:
-            set_weights(self, calibration, bank_size, bound)
+        if (calibration != "random_theta" or draw != "seeded") and type(self) is SHM:
+            from rlmem.memory.published.shm import PublishedSHM  # which derives from this class
+
+            self.__class__ = PublishedSHM
+        self.make_weights(bank_size, bound)
         self.W_out = Linear(k, hidden_size)
         self.register_buffer("seed", torch.randint(1 << 20, ()))
-        self.breaks = broken(calibration, draw, limit)
-        if (calibration != "random_theta" or draw != "seeded") and type(self) is SHM:
-            self.__class__ = PublishedSHM
+
+    def make_weights(self, bank_size: int, bound: float) -> None:
+        """Draw Theta, whose entries lie within `bound`."""
+        self.Theta = nn.Parameter(nn.init.xavier_uniform_(torch.empty(bank_size, self.k)))
 
     def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
         own = {name: value for name, value in super().symbols(of).items() if name != "project_in"}
@@ -112,7 +117,3 @@ class SHM(Memory):
     def scan(self, u, c, v, key, query, M0, start, seed, step) -> tuple[Tensor, Tensor]:
         """M_t query_t [B, T, k] and the final M [B, k, k]."""
         return hadamard_scan(self.theta(u, seed, step), c, v, key, query, M0, start, self.limit, self.engine)
-
-
-class PublishedSHM(Variants, SHM):
-    """An `SHM` that is calibrated as in an ablation, or draws rows as published code does."""

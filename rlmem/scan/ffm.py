@@ -28,7 +28,7 @@ def ffm_unroll(
 ) -> tuple[Tensor, Tensor]:
     """y [B, T, H] and the final S [B, m, c], from the projections p [B, T, 2 m + 2 H] of the inputs.
 
-    By kernels where the engine has them, else by `definition`. Raises ValueError for what kernels could not read:
+    By kernels where the engine has them, else by a linear scan. Raises ValueError for what kernels could not read:
     projections or a state of another type or size, and rows that there are not.
 
     p: value [m], skip [H], gate_in [m] and gate_out [H] of every slot, in that order
@@ -40,12 +40,15 @@ def ffm_unroll(
     which: [B, T] int64, which row of p [n, 2 m + 2 H] each slot has; None: p is as above
     """
     kernels = _kernels(p, engine)
-    if kernels is None:
-        return definition(p, gamma, W_mix, b_mix, state, start, engine, which)
-    B, T = start.shape
-    check_flags(start, B, T)
-    _check_state(p, B, state, gamma)
-    return _Unroll.apply(p, gamma, W_mix, b_mix, state, start, kernels, which)
+    if kernels is not None:
+        check_flags(start, *start.shape)
+        _check_state(p, len(start), state, gamma)
+        return _Unroll.apply(p, gamma, W_mix, b_mix, state, start, kernels, which)
+    (m, _), H = gamma.shape, len(b_mix)
+    value, skip, gate_in, gate_out = (p if which is None else F.embedding(which, p)).split([m, H, m, H], -1)
+    S = linear_scan(gamma, (value * torch.sigmoid(gate_in))[..., None], state, start, engine)
+    z = linear(torch.view_as_real(S).flatten(-3), W_mix, b_mix)
+    return torch.lerp(skip, F.layer_norm(z, (H,)), torch.sigmoid(gate_out)), S[:, -1].clone()  # not a view of all S
 
 
 def ffm_step(
@@ -66,8 +69,8 @@ def ffm_step(
     """
     kernels = None if torch.is_grad_enabled() else _kernels(p, engine)
     if kernels is None:
-        slot = (p[:, None], None) if which is None else (p, which[:, None])
-        y, S = definition(slot[0], gamma, W_mix, b_mix, state, start[:, None], engine, slot[1])
+        p, which = (p[:, None], None) if which is None else (p, which[:, None])
+        y, S = ffm_unroll(p, gamma, W_mix, b_mix, state, start[:, None], engine, which)
         return y[:, 0], S
     (m, c), H, B = gamma.shape, len(b_mix), len(start)
     check_flags(start[:, None], B, 1)
@@ -78,25 +81,6 @@ def ffm_step(
     z = linear(torch.view_as_real(S).flatten(1), W_mix, b_mix, panels)
     rows.run("ffm_out_forward", z, y, width=H)
     return y, S
-
-
-def definition(
-    p: Tensor,
-    gamma: Tensor,
-    W_mix: Tensor,
-    b_mix: Tensor,
-    state: Tensor,
-    start: Tensor,
-    engine: Engine = "auto",
-    which: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """`ffm_unroll` by a linear scan and torch's operations."""
-    (m, _), H = gamma.shape, len(b_mix)
-    value, skip, gate_in, gate_out = (p if which is None else F.embedding(which, p)).split([m, H, m, H], -1)
-    S = linear_scan(gamma, (value * torch.sigmoid(gate_in))[..., None], state, start, engine)
-    z = linear(torch.view_as_real(S).flatten(-3), W_mix, b_mix)
-    y = torch.lerp(skip, F.layer_norm(z, (H,)), torch.sigmoid(gate_out))
-    return y, S[:, -1].clone()  # not a view, which would keep S
 
 
 def _kernels(p: Tensor, engine: Engine) -> Engine | None:

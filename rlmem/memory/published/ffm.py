@@ -1,47 +1,25 @@
 """The published variants of Fast and Forgetful Memory: its ablations, the Memoroids' version and the closed form."""
 
-from collections.abc import Callable
-from typing import Literal
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
+from rlmem.memory.ffm import FFM
 from rlmem.memory.recurrence import LinearRecurrence
 
-Ablation = Literal["none", "ni", "no", "nc", "fc", "nd", "fd", "hp"]
-Version = Literal["original", "memoroid"]
 Projected = tuple[Tensor, Tensor, Tensor, Tensor]
 """value [..., m], skip [..., H], gate_in [..., m] and gate_out [..., H]."""
 MAX_LENGTH = 1024
 """Most slots of one cumulative sum."""
 
 
-def initial(a: Tensor, b: Tensor, ablation: Ablation, version: Version) -> tuple[Tensor, Tensor]:
-    """The paper's first decays a [m] and frequencies b, or those of a variant."""
-    if version == "memoroid":
-        a = torch.linspace(1e-6, 0.5, len(a))
-    return torch.zeros_like(a) if ablation == "nd" else a, torch.full_like(b, 1e-6) if ablation == "nc" else b
-
-
-class Variants(LinearRecurrence):
-    """The pieces of an `rlmem.memory.ffm.FFM` that its options replace, and its unroll without fused kernels."""
-
-    a: Tensor
-    ablation: Ablation
-    version: Version
-    clip: str
-    closed: bool
-    sizes: list[int]
-    log_gamma: Callable[[], tuple[Tensor, Tensor]]
-    gamma: Callable[[], Tensor]
-    project_in: nn.Module
-    mix: nn.Module
+class PublishedFFM(LinearRecurrence, FFM):
+    """An `FFM` with options that replace pieces of the paper's model; it has no fused kernels."""
 
     def decay(self) -> Tensor:
         if self.version == "memoroid" and self.clip == "forward":
             return -self.a.abs()
-        return super().decay()  # type: ignore[misc] # of the FFM that it is mixed into
+        return FFM.decay(self)
 
     def project(self, x: Tensor) -> Projected:
         value, skip, gate_in, gate_out = self.project_in(x).split(self.sizes, -1)

@@ -1,44 +1,34 @@
 """The attention of GTrXL as released code has it: to the segment of a call, and to slots before the episode."""
 
-from collections.abc import Callable, Mapping
 from math import inf, nan
-from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rlmem.memory.window import Past, Window
+from rlmem.memory.gtrxl import GTrXL, RelativeLayer
+from rlmem.memory.window import Past
 
-Context = Literal["window", "segment"]
 PROBED = 100
 """Slots of the rows of `rlmem check`: a memory that holds them all shows no difference between calls of any length."""
 
 
-def broken(context: Context, window: int) -> Mapping[str, str]:
-    """The properties that a variant breaks on purpose, as in `Memory.breaks`."""
-    if context == "window" or window == 1:
-        return {}
-    breaks = {"tape_equals_segments": "context=segment: no gradient passes from a call to the one before"}
-    if window < PROBED:
-        breaks["step_equals_forward"] = "context=segment: a slot of a longer call sees more slots"
-    return breaks
+class PublishedGTrXL(GTrXL):
+    """A `GTrXL` that attends as released code does."""
 
+    def keep(self, num_layers: int, width: int, window: int) -> None:
+        if self.context == "window":
+            return super().keep(num_layers, width, window)
+        self.caches = {f"L{i}.e": (window - 1, self.output_size) for i in range(num_layers)}
+        if window > 1:
+            self.breaks = {"tape_equals_segments": "context=segment: no gradient passes from a call to the one before"}
+        if 1 < window < PROBED:
+            self.breaks |= {"step_equals_forward": "context=segment: a slot of a longer call sees more slots"}
 
-class Variants(Window):
-    """The attention of an `rlmem.memory.gtrxl.GTrXL` with options of released code."""
-
-    context: Context
-    unfilled: Literal["masked", "attended"]
-    queries: Literal["normed", "plain"]
-    u: Tensor
-    v: Tensor
-    by_head: Callable[[Tensor], Tensor]
-
-    def attention(self, layer: Any, name: str, e: Tensor, past: Past) -> Tensor:
+    def attention(self, layer: RelativeLayer, name: str, e: Tensor, past: Past) -> Tensor:
         segment, stored = self.context == "segment", f"{name}.e"
         if not segment and self.unfilled == "masked":
-            return super().attention(layer, name, e, past)  # type: ignore[misc] # of the GTrXL that it is mixed into
+            return super().attention(layer, name, e, past)
         if segment:
             past.before[stored] = past.before[stored].detach()
             k, v = layer.keys_and_values(past.stream(stored, e))
@@ -51,7 +41,7 @@ class Variants(Window):
         empty = layer.keys_and_values(e.new_zeros(1, e.shape[-1])) if self.unfilled == "attended" else None
         return attend(queries, k, v, r, past.age, segment, empty)
 
-    def query(self, layer: Any, e: Tensor) -> Tensor:
+    def query(self, layer: RelativeLayer, e: Tensor) -> Tensor:
         return layer.W_q(layer.before(e) if self.queries == "normed" else e)
 
 
