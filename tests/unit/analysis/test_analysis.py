@@ -322,7 +322,7 @@ def possible_calibrations(memory: SHM, u: torch.Tensor, t: int) -> torch.Tensor:
         return w["C"].expand(B, 1, k, k)
     slot, seed = torch.full((B, 1), t), memory.seed + torch.arange(B)[:, None]
     if memory.calibration == "random_c":
-        return memory._random(seed.double(), slot.double())
+        return memory.random(seed.double(), slot.double())
     if memory.calibration == "neural_theta":
         theta = (u @ w["W_theta"].T)[:, None]
     elif memory.calibration == "random_theta" and memory.draw == "seeded":

@@ -163,7 +163,7 @@ def test_every_calibration_is_its_equation(calibration, limit):
         if calibration == "fixed_c":
             return w["C"]
         if calibration == "random_c":
-            return memory._random(memory.seed * one, age)
+            return memory.random(memory.seed * one, age)
         theta = {
             "random_theta": lambda: w["Theta"][memory.rows(memory.seed * one, age)],
             "fixed_theta": lambda: w["Theta"][0],
