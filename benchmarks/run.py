@@ -5,7 +5,7 @@
     python benchmarks/run.py NAME --help
 
 Options are the fields of the benchmark's class. The numbers and a plot are written to the current folder, to
-bench-NAME.json and bench-NAME.png. The exit code of latency and plain is 1 if a contestant could not be measured.
+bench-NAME.json and bench-NAME.png. The exit code is 1 if a contestant could not be measured.
 """
 
 import argparse
@@ -29,11 +29,9 @@ BENCHMARKS = {
     "figure3": "rlmem.bench.figure3",  # Figure 3 of FFM's paper
     "returns": "rlmem.bench.returns",  # returns and advantages, beside the usual loops
     "solve": "benchmarks.solve",  # until a game is solved, beside sb3-contrib
-    "growth": "benchmarks.growth",  # with more environments and longer rollouts
     "memory": "benchmarks.memory",  # time and memory of every memory, beside torch.nn.GRU
     "env": "benchmarks.env",  # every native environment, beside its package
     "latency": "benchmarks.latency",  # until a trained agent acts
-    "plain": "benchmarks.peers.plain",  # memoryless training, beside stable-baselines3
     "before": "benchmarks.peers.before",  # training beside that of an earlier commit
 }
 

@@ -9,7 +9,7 @@ from rlmem.config.messages import mistake, nearest
 from rlmem.errors import UserError
 
 PACKAGED = ("train", "scan")
-IN_A_CLONE = ("solve", "growth", "memory", "returns", "env")
+IN_A_CLONE = ("solve", "memory", "returns", "env")
 """Benchmarks that are scripts of the repository and not part of the package."""
 
 
