@@ -147,9 +147,9 @@ def test_mistakes_are_lines(tmp_path):
 
 
 def main_raises(arguments):
-    from rlmem.commands import profile
+    from rlmem.commands.toolkit import Parser
 
-    profile.run(profile.PARSER.parse_intermixed_args(arguments[1:]))
+    Parser(arguments[0]).call(arguments[1:])
 
 
 @pytest.mark.slow
