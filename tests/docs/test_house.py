@@ -148,6 +148,16 @@ def test_the_code_has_a_bounded_size(folders):
     assert lines <= MOST_LINES[folders]
 
 
+def test_no_test_imports_a_test():
+    """What several test files need lies in tests/support."""
+    for path in (ROOT / "tests").rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        modules = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+        modules += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+        parts = {part for module in modules for part in module.split(".")}
+        assert not [part for part in parts if part == "conftest" or part.startswith("test_")], path
+
+
 def test_code_lines_are_neither_blank_nor_comment_nor_docstring(tmp_path):
     file = tmp_path / "a.py"
     lines = ['"""Two', 'lines."""', "", "x = [", "    1,  # one", "    # two", "]", '"""Of x."""', "", "def f():"]

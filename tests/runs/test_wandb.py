@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 from helpers import killed_at, without_time
 from python_process import Python
-from tests.runs.test_run import SMALL, run
+from functools import partial
+from helpers import small_run
+from small_runs import SHORT
 from wandb_server import StoredRun, WandbServer
 
 from rlmem.commands.cli import main
@@ -266,7 +268,7 @@ main(sys.argv[1:])
 def test_a_run_killed_and_resumed_online_has_every_row_once(in_tmp, server):
     """kill -9 when the server has rows that come after the checkpoint."""
     env = {**os.environ, "WANDB__FILE_STREAM_TRANSMIT_INTERVAL": "0.2"}
-    arguments = [*SMALL, "memory=mlp", "total_steps=1500", "checkpoint.every=500", "logger=wandb", "run_dir=run"]
+    arguments = [*SHORT, "memory=mlp", "total_steps=1500", "checkpoint.every=500", "logger=wandb", "run_dir=run"]
     job = Python([sys.executable, "-c", STANDING_STILL, "train", *arguments], stdout=subprocess.DEVNULL, env=env)
     run_dir, deadline = Path("run"), time.monotonic() + 240
     while not (server.runs and any("update" in row and row["update"] == 9 for row in at(server, run_dir).rows)):

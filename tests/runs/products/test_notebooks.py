@@ -7,7 +7,6 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from tests.runs.products.test_wheel import context, wheel  # noqa: F401  fixtures
 
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -24,7 +23,7 @@ def test_a_notebook_is_valid_and_stored_without_outputs(path):
 
 
 @pytest.fixture
-def installed(wheel, tmp_path, monkeypatch):  # noqa: F811
+def installed(wheel, tmp_path, monkeypatch):
     """An empty folder, from which kernels find what the wheel holds and no other rlmem."""
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))

@@ -16,7 +16,7 @@ import pytest
 import torch
 from faulty_envs import FAULTS, HEALTHY, LENGTH, VECTOR_FAULTS, WHERE, WORKER_FAULTS, Faulty, FaultyVector, Stubborn
 from gymnasium import spaces
-from helpers import without_time
+from helpers import assert_same_end, without_time
 from torch.utils._pytree import tree_leaves
 
 from rlmem.acting.autoreset import slot_layout
@@ -38,7 +38,6 @@ from rlmem.seeding import Streams
 from rlmem.supervised.dataset.play import play, uniform
 from rlmem.sweep.status import newest_rows, objective
 from rlmem.system import strictjson
-from tests.runs.test_reliability import assert_same_end
 
 CPU = torch.device("cpu")
 TINY = [

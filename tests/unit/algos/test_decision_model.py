@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import assert_resumes_exactly
+from recordings import recording
 from rlmem_envs.occlusion.cartpole import CartPole
 from rlmem_envs.occlusion.pendulum import Pendulum
 
@@ -23,8 +24,8 @@ from rlmem.run.dataset import from_runs
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
 from rlmem.seeding import Streams
-from rlmem.supervised.dataset.file import Recording, read, write
-from rlmem.supervised.dataset.play import play, uniform
+from rlmem.supervised.dataset.file import read, write
+from rlmem.supervised.dataset.play import play
 from rlmem.supervised.decision_agent import AGES, DecisionAgent, Dropping
 from rlmem.supervised.windows import Drops, Ranges, Trajectories
 from rlmem.types import Inputs
@@ -42,11 +43,6 @@ MEMORIES = {
 }
 FIRST, LENGTH = torch.tensor([0, 5, 6]), torch.tensor([5, 1, 30])
 EPISODES = Ranges(FIRST, LENGTH)
-
-
-def recording(env=Pendulum, episodes: int = 12, steps: int = 20) -> Recording:
-    made = env(4, horizon=steps)
-    return play(made, uniform(made.single_action_space, 4, np.random.default_rng(0)), episodes, 0)
 
 
 def run_of(*overrides: str, run_dir: str = "run") -> Path:

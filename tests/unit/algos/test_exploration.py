@@ -1,6 +1,7 @@
 """DQN that explores by whole episodes: what it does, that it is the published collection, and that it resumes."""
 
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 from math import comb
 from pathlib import Path
@@ -8,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import killed_at, without_time
+from helpers import assert_same_end, killed_at, small_run, without_time
+from small_runs import REPLAY, REPLAY_CHOICES
 
 from rlmem.acting.collector import Collector
 from rlmem.agents.actor_critic import Exploration
@@ -16,11 +18,11 @@ from rlmem.config.compose import load
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.run.assemble import assemble
 from rlmem.run.train import resume
-from tests.runs.test_off_policy_runs import CHOICES, assert_same_end, run
 
 PARITY = ["algo=dqn", "env=parity", "env.n=6", "encoder.prev_action=false", "algo.epsilon_per=episode"]
 SIZES = ["memory=gru", "memory.hidden_size=8", "encoder.hidden_size=8", "algo.head_sizes=[8]", "env.num_envs=200"]
 ACTIONS, EACH = 3, 15
+run = partial(small_run, base=REPLAY)
 
 Slots = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Symbols, actions and greedy actions of one episode."""
@@ -88,7 +90,7 @@ BY_EPISODE = ["algo=dqn", "env=repeat_first", "env.max_episode_steps=30", "algo.
 
 @pytest.mark.parametrize("choice", ["tape", pytest.param("segments", marks=pytest.mark.slow)])
 def test_a_run_killed_within_an_episode_resumes_exactly(in_tmp, choice):
-    choices = [*BY_EPISODE, *CHOICES[choice]]
+    choices = [*BY_EPISODE, *REPLAY_CHOICES[choice]]
     whole = run(*choices, run_dir="whole")
     with killed_at(4):
         run(*choices, run_dir="cut")

@@ -14,13 +14,13 @@ import pytest
 import torch
 from gymnasium.vector import VectorWrapper
 from helpers import SMALLEST, TINY, assert_same_weights, small_run, without_time
+from small_runs import CONTINUOUS, DISCRETE, LIVED, MATRIX, OFF_POLICY, REPLAYED
 from torch.utils._pytree import tree_leaves
 
 import rlmem
 from rlmem.acting.evaluate import Request, evaluate
 from rlmem.errors import UserError
 from rlmem.seeding import Streams
-from tests.contracts.test_algorithm import CONTINUOUS, DISCRETE, LIVED, OFF_POLICY, REPLAYED, SMALL
 
 EPISODES, ENVS = 200, 64
 KINDS = {"recurrent": "gru", "scan": "ffm", "window": "gpt"}
@@ -56,7 +56,7 @@ def test_an_agent_in_ones_hands_acts_as_in_evaluation(in_tmp, algo, kind):
     env = CONTINUOUS if algo in ("sac", "td3") else DISCRETE
     more = ["algo.epsilon_per=episode", "algo.epsilon_end=0.3"] if algo == "dqn" else []
     memory = [f"memory={KINDS[kind]}", "memory.hidden_size=16"]
-    small_run(env, *memory, f"algo={algo}", *LIVED.get(algo, REPLAYED), *READS, *more, base=SMALL)
+    small_run(env, *memory, f"algo={algo}", *LIVED.get(algo, REPLAYED), *READS, *more, base=MATRIX)
     agent = rlmem.load("run", seed=7)
     assert agent.reads_reward
     name = env.removeprefix("env=")

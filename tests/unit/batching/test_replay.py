@@ -11,14 +11,13 @@ from gymnasium.vector import SyncVectorEnv
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from scripted import Scripted
+from scripted import Counter, Scripted
 
 from rlmem.acting.collector import Collector
 from rlmem.batching import Batching, Pieces, Segment, StateSlots, Tape
 from rlmem.errors import Fault, UserError
 from rlmem.replay import FIELDS, Replay
 from rlmem.types import Inputs
-from tests.unit.acting.test_rollout import Counter
 
 CPU = torch.device("cpu")
 STORED = Segment(4, overlap=1, burn_in=2)

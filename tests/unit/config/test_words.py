@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import ROOT, SMALLEST
+from helpers import ROOT, SMALLEST, refusal
 from made_results import outcome
+from pages import blocks
 
 from rlmem.commands.cli import VERBS, main
 from rlmem.config.catalog import catalog
@@ -25,8 +26,6 @@ from rlmem.sweep.jobs import NewJob, Owner
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.spec import SweepSpec
 from rlmem.system.failures import SIZES, as_faults
-from tests.docs.test_readme import blocks
-from tests.unit.config.test_mistakes import refusal
 
 # --- what installs
 

@@ -4,8 +4,6 @@ import itertools
 import re
 import shutil
 import sys
-from collections import Counter
-from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,7 +12,8 @@ import numpy as np
 import pytest
 import scipy
 from helpers import ROOT
-from made_results import ITEMS, outcome, results
+from made_results import ITEMS, Page, outcome, results
+from pages import blocks
 
 from rlmem.commands.cli import main, module_of
 from rlmem.errors import UserError
@@ -35,39 +34,9 @@ from rlmem.record.recorder import read_jsonl
 from rlmem.stats.figures import COLOURS
 from rlmem.stats.tables import Value, cell_text
 from rlmem.sweep.run import Options
-from tests.docs.test_readme import blocks
 
 TINY = "env=repeat_first memory=mlp env.num_envs=2 algo.num_minibatches=1 algo.rollout_slots=64 algo.epochs=1 "
 TINY += "evaluation.every=128 evaluation.episodes=2 encoder.hidden_size=8 total_steps=512 threads=1 device=cpu"
-
-
-class Page(HTMLParser):
-    """What a page consists of. rows: of tables, as texts;  classes: how many elements have them"""
-
-    def __init__(self, text: str):
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.rows: list[list[str]] = []
-        self.classes: Counter[str] = Counter()
-        self.text = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        self.classes.update((dict(attrs).get("class") or "").split())
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-        self.open = tag
-
-    def handle_data(self, data):
-        self.text += data
-        if self.rows and self.rows[-1] and self.open not in ("tr", "table", "tbody"):
-            self.rows[-1][-1] += data
-
-    def all(self, name: str) -> list[str]:
-        return [value for _, own in self.tags for key, value in own.items() if key == name and value is not None]
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import ROOT, TINY, wait_for, without_time
+from pages import commands, with_examples
 from python_process import Python
 from rich.console import Console
 
@@ -35,7 +36,6 @@ from rlmem.sweep.search import propose, study
 from rlmem.sweep.spec import SweepSpec, specify
 from rlmem.sweep.status import View, log_file, rows, tail
 from rlmem.system import processes
-from tests.docs.test_readme import commands, with_examples
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "envs")])}
 

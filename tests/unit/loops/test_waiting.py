@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import ROOT, make_memory, once_per_class, small_run
+from recordings import recording
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -37,7 +38,6 @@ from rlmem.supervised.base import Supervised
 from rlmem.supervised.dataset.file import write
 from rlmem.supervised.decision_agent import DecisionAgent
 from rlmem.types import with_host
-from tests.unit.algos.test_decision_model import recording
 
 pytestmark = pytest.mark.gpu
 DEVICE = choose_device("auto")

@@ -11,13 +11,13 @@ import pytest
 import torch
 from gymnasium import spaces
 from helpers import small_run
+from small_runs import CONTINUOUS, DISCRETE, LIVED, MATRIX, REPLAYED
 
 import rlmem
 from rlmem.api.exporting.step import ActingStep
 from rlmem.commands.cli import main
 from rlmem.config.paths import conf_dir
 from rlmem.errors import Fault, UserError
-from tests.contracts.test_algorithm import CONTINUOUS, DISCRETE, LIVED, REPLAYED, SMALL
 
 MEMORIES = sorted(path.stem for path in (conf_dir() / "memory").glob("*.yaml"))
 ALGOS = {"ppo": (DISCRETE, LIVED["ppo"]), "dqn": (DISCRETE, REPLAYED), "sac": (CONTINUOUS, REPLAYED)}
@@ -37,7 +37,7 @@ def trained(memory: str, algo: str = "ppo", *overrides: str) -> rlmem.Run:
     env, settings = ALGOS[algo]
     width = ["memory.hidden_size=16"] if "hidden_size:" in (conf_dir() / f"memory/{memory}.yaml").read_text() else []
     return rlmem.Run(
-        small_run(env, f"memory={memory}", *width, f"algo={algo}", *settings, *READS, *overrides, base=SMALL)
+        small_run(env, f"memory={memory}", *width, f"algo={algo}", *settings, *READS, *overrides, base=MATRIX)
     )
 
 
@@ -64,7 +64,7 @@ def test_every_algorithm_exports(in_tmp, algo):
     settings = {"impala": LIVED["impala"], "dqn_memoroid": ["algo.random_steps=300", "algo.learning_starts=300"]}.get(
         algo, REPLAYED
     )
-    run = rlmem.Run(small_run(env, "memory=gru", "memory.hidden_size=16", f"algo={algo}", *settings, base=SMALL))
+    run = rlmem.Run(small_run(env, "memory=gru", "memory.hidden_size=16", f"algo={algo}", *settings, base=MATRIX))
     assert card_of(run.export(episodes=2))["compared"]["largest"] < 1e-5
 
 
@@ -106,7 +106,7 @@ def test_every_space_exports(in_tmp, name):
         f"env.kwargs.name='{name}'",
         f"encoder={'cnn' if image else 'mlp'}",
     ]
-    given = [line for line in SMALL if "encoder" not in line] + ["memory=gru", "memory.hidden_size=8", f"algo={algo}"]
+    given = [line for line in MATRIX if "encoder" not in line] + ["memory=gru", "memory.hidden_size=8", f"algo={algo}"]
     run = rlmem.Run(small_run(*env, *LIVED.get(algo, REPLAYED), base=given))
     assert card_of(run.export(episodes=2))["compared"]["largest"] < 1e-5
 

@@ -14,6 +14,7 @@ import torch
 import yaml
 from helpers import SMALLEST, small_run, weights
 from hub_server import HubServer, Repo
+from pages import blocks, commands, small
 
 import rlmem
 from rlmem.api.hub.contents import pack, unpack
@@ -21,7 +22,6 @@ from rlmem.commands.cli import main
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.formats import FORMAT
 from rlmem.record.recorder import read_jsonl
-from tests.docs.test_readme import blocks, commands, small
 
 FILES = ["README.md", "config.yaml", "eval.jsonl", "model.safetensors", "run.json"]
 
