@@ -81,6 +81,7 @@ def test_the_options_of_the_last_column_exist(name):
         load([f"memory={name}", assignment])
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_library_run(tmp_path, monkeypatch):
     """The python blocks without a file name, document by document, one after another as in one session."""
     monkeypatch.chdir(tmp_path)

@@ -8,6 +8,7 @@ import io
 import sys
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -36,6 +37,7 @@ MOST_LINES = {("rlmem", "benchmarks", "experiments"): 28_700, ("tests",): 28_300
 """Folders -> code lines of their Python: neither blank, nor comment, nor docstring."""
 
 
+@cache
 def calls_of_an_update(*overrides: str, folder: Path) -> dict[Path, list[CodeType]]:
     """What the second iteration with an update runs: files of rlmem and their functions, in order of the first call."""
     from rlmem.config.compose import load
@@ -122,9 +124,15 @@ def code_lines(path: Path) -> int:
     return len(lines - strings)
 
 
-@pytest.mark.parametrize("overrides", MOST_FILES, ids=lambda overrides: " ".join(overrides[:2]))
-def test_one_update_runs_few_files(overrides, tmp_path):
-    calls = calls_of_an_update(*overrides, folder=tmp_path / "run")
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("run")
+
+
+@pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, len(MOST_FILES)))])
+def test_one_update_runs_few_files(number, folder):
+    overrides = list(MOST_FILES)[number]
+    calls = calls_of_an_update(*overrides, folder=folder)
     files = [path.relative_to(PACKAGE).as_posix() for path in calls]
     assert "loops/base.py" in files and "memory/base.py" in files
     assert len(files) <= MOST_FILES[overrides], "\n".join(files)
@@ -132,8 +140,8 @@ def test_one_update_runs_few_files(overrides, tmp_path):
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="functions know their qualified names from Python 3.11 on")
 @pytest.mark.skipif(missing() is not None, reason="without the native engine, other functions run")
-def test_the_page_of_one_update_is_that_of_the_tracer(tmp_path):
-    text = page(calls_of_an_update("memory=gru", *ON_POLICY, folder=tmp_path / "run"))
+def test_the_page_of_one_update_is_that_of_the_tracer(folder):
+    text = page(calls_of_an_update("memory=gru", *ON_POLICY, folder=folder))
     assert PAGE.read_text(encoding="utf-8") == text, "python tests/docs/test_house.py writes it"
 
 

@@ -137,35 +137,6 @@ def test_random_actions_end_when_they_should(in_tmp):
     assert len(set(taken[100:].flatten())) == 1
 
 
-OPTIONS = {
-    "dqn": ["algo.priority_exponent=0.6", "algo.n_step=3"],
-    "sacd": ["algo.update_per=episode", "algo.update_ratio=0.5"],
-    "sac": ["batching.detach_every=4", "algo.max_grad_norm=1", "encoder.normalise_obs=true"],
-    "td3": ["algo.replay_dir=mapped", "algo.capacity=200", "algo.policy_delay=3"],
-}
-
-
-FAST = {("dqn", "tape"), ("sac", "segments")}
-"""Discrete and continuous actions, each scheme once; the other pairs are slow."""
-
-
-@pytest.mark.parametrize(
-    ("name", "choice"),
-    [pytest.param(n, c, marks=[] if (n, c) in FAST else [slow]) for n in REPLAY_TASKS for c in REPLAY_CHOICES],
-)
-def test_a_killed_run_resumes_exactly(in_tmp, name, choice):
-    """Stop after some checkpoint, resume: the same metrics file and the same parameters as a run that went through."""
-    choices = [*REPLAY_TASKS[name], *REPLAY_CHOICES[choice], *OPTIONS[name]]
-    whole = run(*choices, run_dir="whole")
-    with killed_at(4):
-        run(*choices, run_dir="cut")
-    rows = read_jsonl(whole / "metrics.jsonl")
-    assert 0 < len(read_jsonl(Path("cut/metrics.jsonl"))) < len(rows)
-    assert rows[-2]["update"] > rows[1]["update"] > 0, "there is something to resume on either side of the cut"
-    resume(Path("cut"), [])
-    assert_same_end(whole, Path("cut"))
-
-
 @pytest.mark.parametrize(("name", "choice"), [("dqn", "tape"), ("td3", "segments")])
 @slow
 def test_a_run_that_is_told_to_stop_saves_within_an_iteration_and_resumes_exactly(in_tmp, monkeypatch, name, choice):
@@ -309,6 +280,7 @@ def test_resuming_to_the_step_that_was_reached_evaluates(in_tmp, monkeypatch):
     assert "eval/greedy/return_mean" in read_jsonl(Path("run/metrics.jsonl"))[-1]
 
 
+@pytest.mark.slow
 def test_a_sweep_over_algorithms_may_set_what_only_they_have(in_tmp):
     small = [part for part in REPLAY if not part.startswith("total_steps")]
     sweep = ["train", "-m", "algo=dqn,sacd", "env=repeat_first", "memory=gru", "total_steps=300", *small]

@@ -354,6 +354,7 @@ def test_a_run_says_what_it_was_resumed_with(in_tmp):
     assert about["started"] <= about["resumed"][0]["started"]
 
 
+@pytest.mark.slow
 def test_a_stop_before_an_evaluation_puts_it_off(in_tmp):
     """The signal comes in an iteration after which an evaluation is due: the resumed run begins with it."""
     choices = ["env=two_step_cue", *faulty(what="signal", period=70), "evaluation.every=50", "total_steps=400"]

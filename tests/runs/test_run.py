@@ -68,6 +68,7 @@ def test_a_run_directory_is_the_record(run_dir):
     assert "done: 500 steps" in (run_dir / "log.txt").read_text()
 
 
+@pytest.mark.slow
 def test_two_processes_with_one_seed_write_the_same_metrics(in_tmp):
     """A process of its own, whatever was imported and drawn in it before, and this one."""
     choices = [*SHORT, "memory=lstm", "batching=segment", "batching.length=8"]
@@ -89,26 +90,6 @@ def test_evaluating_more_often_does_not_change_training(in_tmp):
     often = without_time(run("evaluation.every=50", run_dir="often"), training)
     never = without_time(run("evaluation.every=null", run_dir="never"), training)
     assert often == never
-
-
-SCHEMES = ("tape", "segment")
-FAST = {("ffm", "tape"), ("gpt", "segment")}
-"""States of complex numbers, and of the last slots."""
-
-RESUMED = [
-    pytest.param(memory, batching, marks=[] if (memory, batching) in FAST else [pytest.mark.slow])
-    for memory in options("memory")
-    for batching in SCHEMES
-]
-"""Every memory under both schemes; but for `FAST`, slow (`make test-slow`)."""
-
-
-@pytest.mark.parametrize(("memory", "batching"), RESUMED)
-def test_a_killed_run_resumes_exactly(in_tmp, memory, batching):
-    """Stop after some checkpoint, resume: the same metrics file and the same parameters as a run that went through."""
-    choices = [f"memory={memory}", f"batching={batching}", "env=count_recall", "evaluation.every=null"]
-    choices.append("total_steps=400")
-    assert_resumes_exactly(lambda run_dir: run(*choices, run_dir=run_dir))
 
 
 SIGNALLED = """

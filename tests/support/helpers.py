@@ -1,7 +1,7 @@
 """Shared helpers of the tests: small runs, comparison of runs, kills, and the memories of `conf/`."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from itertools import count
@@ -216,6 +216,13 @@ def once_per_class() -> list[Any]:
     """Parameters for a test of every memory: fast tests have one yaml of each class, slow tests the others."""
     fast = set(one_of_each_class())
     return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in options("memory")]
+
+
+def fast_only(fast: Iterable[Any], cases: Iterable[Any]) -> list[Any]:
+    """Parameters of a test: the cases, of which those that are not in `fast` are slow."""
+    fast = set(fast)
+    slow = lambda case: pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)  # noqa: E731
+    return [case if case in fast else slow(case) for case in cases]
 
 
 def variants() -> list[tuple[str, dict[str, object]]]:

@@ -7,6 +7,7 @@ from rlmem.supervised.dataset.file import Recording
 from rlmem.supervised.dataset.play import play, uniform
 
 
-def recording(env=Pendulum, episodes: int = 12, steps: int = 20) -> Recording:
-    made = env(4, horizon=steps)
-    return play(made, uniform(made.single_action_space, 4, np.random.default_rng(0)), episodes, 0)
+def recording(env=Pendulum, episodes: int = 12, steps: int = 20, seed: int = 0) -> Recording:
+    """Return episodes of a task with uniform actions."""
+    games = env(4, horizon=steps)
+    return play(games, uniform(games.single_action_space, 4, np.random.default_rng(seed)), episodes, seed)

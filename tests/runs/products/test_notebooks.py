@@ -50,6 +50,7 @@ def output(notebook: nbformat.NotebookNode, kind: str) -> list:
     return [each.data[kind] for each in shown if kind in each.get("data", {})]
 
 
+@pytest.mark.slow
 def test_the_bar_of_a_run_is_shown_in_a_notebook(installed):
     (first,) = [path for path in NOTEBOOKS if path.stem.startswith("1_")]
     notebook = executed(first, installed, **{"60_000": "3_000", "10_000": "1_000", "episodes=200": "episodes=8"})

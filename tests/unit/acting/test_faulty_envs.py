@@ -165,6 +165,7 @@ def test_a_worker_process_that_cannot_make_its_environment_gives_one_line(in_tmp
         train(load([*choices("ppo", "cannot be made", "in_processes"), f"env.num_envs={WHERE + 1}"]))
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_a_terminal_saves_a_run_whose_environments_are_processes(in_tmp):
     words = [*choices("ppo", "is interrupted", "in_processes"), "total_steps=1000000", "env.num_envs=4"]
     paths = [Path(faulty_envs.__file__).parent, *map(Path, sys.path)]

@@ -434,6 +434,7 @@ def priorities(replay, *errors):
     replay.update_priorities(sample, torch.tensor(errors)[:, None].expand_as(sample.batch.reward)[sample.batch.mask])
 
 
+@pytest.mark.slow
 def test_episodes_are_drawn_by_their_priorities():
     replay = replay_of(3, 3, 3, priority_exponent=0.5)
     priorities(replay, 1.0, 4.0, 16.0)  # to the power 0.5: 1, 2, 4

@@ -124,6 +124,7 @@ OURS = {
 """What stands there unquoted: words of rlmem's own, and what is quoted already."""
 
 
+@pytest.mark.slow
 def test_every_command_that_is_printed_is_quoted():
     """Read from the source: what stands behind `rlmem VERB` in a text goes through `shell`, or `shlex` itself."""
     command, unquoted = re.compile(rf"rlmem ({'|'.join(VERBS)})( -m| status)? $"), set()

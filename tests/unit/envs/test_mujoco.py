@@ -170,6 +170,7 @@ import torch._dynamo
 
 
 @needs_mujoco
+@pytest.mark.slow
 def test_torchs_compiler_can_be_loaded_after_a_picture():
     """Mesa, which draws, and Triton, which the compiler loads, have an LLVM each."""
     done = subprocess.run([sys.executable, "-c", DRAWN_AND_COMPILED], capture_output=True, text=True)

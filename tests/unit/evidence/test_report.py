@@ -328,6 +328,7 @@ def test_markdown_is_the_same_every_time_and_wherever_it_is_asked_from(published
     assert document(find([Path("results")]), Path()) == document(find([published]), published.parent)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not [*(ROOT / "results").glob("*/*.csv")], reason="the checkout has no results yet")
 def test_the_shipped_results_are_those_of_the_shipped_numbers():
     """All but the pictures, which tests/unit/evidence/test_verify_results.py draws again in a slow test."""
@@ -341,6 +342,7 @@ def test_the_shipped_results_are_those_of_the_shipped_numbers():
     assert total and sum(map(int, total[1].split("|"))) == len(catalog.names())
 
 
+@pytest.mark.slow
 def test_what_was_measured_and_not_trained_has_no_curves(tmp_path, capsys):
     every, _ = chosen(find([ROOT / "results"]), None)
     assert {panel.title.partition(":")[0] for panel in every} >= {"lprnn/figure4 laptop", "memoroids/figure4 laptop"}

@@ -387,6 +387,7 @@ sys.exit(main())
 """`rlmem`, killed after some rounds, when an agent is about to train on."""
 
 
+@pytest.mark.slow
 def test_kill_minus_nine(whole, in_tmp):
     command = [sys.executable, "-c", KILLED, *COMMAND[3:], *PPO, "--dir", "p"]
     assert run_python(command, stdout=subprocess.DEVNULL, timeout=280).returncode == -signal.SIGKILL

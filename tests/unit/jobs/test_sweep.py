@@ -553,6 +553,7 @@ def test_gpus_that_are_not_there_are_refused_before_anything_is_written(in_tmp, 
     assert not list(in_tmp.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_ctrl_c_lets_the_jobs_save(memories):
     lines = ["memory._target_=fateful.Slow", *TINY, "total_steps=100000"]
@@ -624,6 +625,7 @@ def test_a_search_without_optuna_names_the_extra(in_tmp, monkeypatch, capsys):
 # The guide
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_guide_run(in_tmp):
     """What would train is composed and checked. The sweep of the file finds its jobs done."""
     with_examples("docs/sweeps.md", in_tmp)

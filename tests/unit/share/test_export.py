@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 import torch
 from gymnasium import spaces
-from helpers import small_run
+from helpers import fast_only, small_run
 from small_runs import CONTINUOUS, DISCRETE, LIVED, MATRIX, REPLAYED
 
 import rlmem
@@ -21,11 +21,6 @@ from rlmem.errors import Fault, UserError
 
 MEMORIES = sorted(path.stem for path in (conf_dir() / "memory").glob("*.yaml"))
 ALGOS = {"ppo": (DISCRETE, LIVED["ppo"]), "dqn": (DISCRETE, REPLAYED), "sac": (CONTINUOUS, REPLAYED)}
-FAST = {("gru", "ppo"), ("ffm", "dqn"), ("gpt", "sac"), ("shm", "ppo"), ("mlp", "dqn"), ("lru", "sac")}
-CASES = [
-    pytest.param(*case, marks=[] if case in FAST else [pytest.mark.slow], id="-".join(case))
-    for case in product(MEMORIES, ALGOS)
-]
 READS = ["encoder.prev_action=true", "encoder.prev_reward=true", "encoder.start_flag=true"]
 
 
@@ -41,7 +36,7 @@ def trained(memory: str, algo: str = "ppo", *overrides: str) -> rlmem.Run:
     )
 
 
-@pytest.mark.parametrize(("memory", "algo"), CASES)
+@pytest.mark.parametrize(("memory", "algo"), fast_only([("gru", "ppo")], product(MEMORIES, ALGOS)))
 def test_every_memory_exports_and_does_what_the_agent_does(in_tmp, memory, algo):
     run = trained(memory, algo)
     try:
@@ -95,7 +90,7 @@ class Spaces(gym.Env):
         return self.observation_space.sample(), 0.5, bool(self.np_random.random() < 0.1), False, {}
 
 
-@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("name", fast_only(["several"], SPACES))
 def test_every_space_exports(in_tmp, name):
     if "rlmem-test/Spaces-v0" not in gym.registry:
         gym.register("rlmem-test/Spaces-v0", Spaces)

@@ -148,6 +148,7 @@ def test_nothing_of_this_machine_is_pushed(hub, run, trained):
     assert (values["run_dir"], values["logger"], values["callbacks"]) == (None, {}, {})
 
 
+@pytest.mark.slow
 def test_a_pulled_run_is_evaluated_and_begun_from_but_not_resumed(hub, run, capsys):
     said(capsys, "push", "run", "--episodes", "2", "--step", "best", "--private")
     assert hub.repos["me/run"].private
@@ -379,6 +380,7 @@ def test_without_its_packages_one_line_names_the_extra(run, capsys, monkeypatch,
         )
 
 
+@pytest.mark.slow
 def test_the_page_about_the_hub_runs(hub, capsys):
     found = commands("docs/hub.md")
     assert {line.split()[1] for line in found} >= {"push", "pull", "eval"}
