@@ -17,8 +17,9 @@ import parts
 import run
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("names", [["scans", "replaying"], pytest.param(list(parts.PARTS), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("names", [["scans", "replaying"], list(parts.PARTS)])
 def test_every_part_works_and_has_a_verdict(names, tmp_path, capsys):
     file = tmp_path / "gpu.json"
     code, out = run.main([*names, "--dry", "--json", str(file)]), capsys.readouterr().out

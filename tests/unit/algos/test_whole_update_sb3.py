@@ -30,6 +30,7 @@ GAME = ["env.id=CartPole-v1", "env.max_episode_steps=25", "algo.rollout_slots=25
 GAMMA, LAMBDA, PARTS = 0.999, 0.98, 64
 
 
+@pytest.mark.slow
 def test_ppo_moves_its_weights_as_stable_baselines3_does(in_tmp):
     model = sb3.PPO(
         "MlpPolicy", gym.make("CartPole-v1"), n_epochs=4, gamma=GAMMA, gae_lambda=LAMBDA, ent_coef=0.01, device="cpu"

@@ -145,6 +145,7 @@ def test_another_number_of_processes_than_torchrun_started_is_refused(monkeypatc
         run(["trainer.devices=2", "seed=0,1"], multirun=True)
 
 
+@pytest.mark.slow
 def test_a_process_that_waits_for_a_dead_one_in_vain_is_ended(start):
     """As NCCL would: the other process fails at once, since it is told to train nothing."""
     script = """

@@ -141,6 +141,7 @@ def test_numbers_are_written_before_the_plot(in_tmp, monkeypatch):
     assert json.loads((in_tmp / "bench-scan.json").read_text())["scans"]
 
 
+@pytest.mark.slow
 def test_figure3_measures_updates_steps_memory_and_size(in_tmp, capsys):
     pytest.importorskip("matplotlib")
     result = Figure3Bench.run(models=["ffm"], rows=Rows("segment", 2, 8), **TINY | {"budget": 2.0})

@@ -187,6 +187,7 @@ def test_a_memory_of_ones_own_joins_with_one_command_beside_shipped_runs(small, 
 # --- the shipped leaderboards
 
 
+@pytest.mark.slow
 def test_the_bounds_are_those_of_the_rule_cards():
     experiment = catalog.find("rlmem/leaderboard")
     unknown = set()
@@ -251,6 +252,7 @@ def played(env, act):
     return total
 
 
+@pytest.mark.slow
 def test_the_states_of_the_leaderboard_are_of_one_size():
     experiment = catalog.find("rlmem/leaderboard")
     first = {cell.row: cell for cell in reversed(experiment.at("laptop").cells())}

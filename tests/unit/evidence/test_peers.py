@@ -223,6 +223,7 @@ def test_a_column_that_a_peer_lacks_stays_open(file):
 # Files and reports
 
 
+@pytest.mark.slow
 def test_a_reproduction_beside_a_peer_is_written_published_and_reported(file, capsys):
     assert main(["reproduce", str(file), "--dry-run"]) == 0
     assert "beside them, sb3: 4 measured runs; sb3=2.9 torch=2.13; a processor" in capsys.readouterr().out

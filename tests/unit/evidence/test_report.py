@@ -4,8 +4,6 @@ import itertools
 import re
 import shutil
 import sys
-from collections import Counter
-from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,7 +11,8 @@ import numpy as np
 import pytest
 import scipy
 from helpers import ROOT
-from made_results import ITEMS, outcome, results
+from made_results import ITEMS, Page, outcome, results
+from pages import blocks
 
 from rlmem.commands.cli import main
 from rlmem.commands.toolkit import Parser
@@ -32,39 +31,9 @@ from rlmem.record.figures import COLOURS
 from rlmem.record.recorder import read_jsonl
 from rlmem.record.tables import Value, cell_text
 from rlmem.sweep.run import Options
-from tests.docs.test_readme import blocks
 
 TINY = "env=repeat_first memory=mlp env.num_envs=2 algo.num_minibatches=1 algo.rollout_slots=64 algo.epochs=1 "
 TINY += "evaluation.every=128 evaluation.episodes=2 encoder.hidden_size=8 total_steps=512 threads=1 device=cpu"
-
-
-class Page(HTMLParser):
-    """What a page consists of. rows: of tables, as texts;  classes: how many elements have them"""
-
-    def __init__(self, text: str):
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.rows: list[list[str]] = []
-        self.classes: Counter[str] = Counter()
-        self.text = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        self.classes.update((dict(attrs).get("class") or "").split())
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-        self.open = tag
-
-    def handle_data(self, data):
-        self.text += data
-        if self.rows and self.rows[-1] and self.open not in ("tr", "table", "tbody"):
-            self.rows[-1][-1] += data
-
-    def all(self, name: str) -> list[str]:
-        return [value for _, own in self.tags for key, value in own.items() if key == name and value is not None]
 
 
 @pytest.fixture(scope="module")
@@ -356,6 +325,7 @@ def test_markdown_is_the_same_every_time_and_wherever_it_is_asked_from(published
     assert document(find([Path("results")]), Path()) == document(find([published]), published.parent)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not [*(ROOT / "results").glob("*/*.csv")], reason="the checkout has no results yet")
 def test_the_shipped_results_are_those_of_the_shipped_numbers():
     """All but the pictures, which tests/unit/evidence/test_verify_results.py draws again in a slow test."""
@@ -369,6 +339,7 @@ def test_the_shipped_results_are_those_of_the_shipped_numbers():
     assert total and sum(map(int, total[1].split("|"))) == len(catalog.names())
 
 
+@pytest.mark.slow
 def test_what_was_measured_and_not_trained_has_no_curves(tmp_path, capsys):
     every, _ = chosen(find([ROOT / "results"]), None)
     assert {panel.title.partition(":")[0] for panel in every} >= {"lprnn/figure4 laptop", "memoroids/figure4 laptop"}

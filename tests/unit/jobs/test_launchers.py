@@ -12,11 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+import helpers
 import pytest
 import torch
 import yaml
 from helpers import wait_for
 from hydra.core.config_store import ConfigStore
+from pages import blocks, commands, small, with_examples
 
 from rlmem.commands.cli import main
 from rlmem.config.catalog import catalog
@@ -24,8 +26,8 @@ from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.record import rundir
 from rlmem.sweep import launchers, multirun
-from tests.docs.test_readme import blocks, commands, small, with_examples
-from tests.unit.commands.test_cli import TINY
+
+TINY = [*helpers.TINY, "memory.hidden_size=8"]
 
 GUIDE = "docs/clusters.md"
 ELSEWHERE = [

@@ -241,6 +241,7 @@ def test_the_published_draws():
     assert "fresh" in next(iter(fresh.breaks.values()))
 
 
+@pytest.mark.slow
 def test_a_wide_memory_trains_in_little_space():
     """H = 128, B = 4, T = 128 and 1024: a stored [B, T, H, H] would be 32 and 256 MiB in each of a dozen tensors."""
     code = """
