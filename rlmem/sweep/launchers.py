@@ -43,12 +43,12 @@ class Launcher:
 
 
 def is_about_launcher(override: Override) -> bool:
-    """Whether an override chooses or sets the launcher."""
+    """True if an override chooses or sets the launcher."""
     return override.key_or_group.partition(".")[0] == "launcher"
 
 
 def is_about_all(override: Override) -> bool:
-    """Whether an override is about all jobs: their launcher, or Hydra itself (but where it searches)."""
+    """True if an override is about all jobs: their launcher, or Hydra itself (but where it searches)."""
     hydra = override.is_hydra_override() and override.key_or_group != "hydra.searchpath"
     return hydra or is_about_launcher(override)
 
