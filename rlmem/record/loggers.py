@@ -214,18 +214,6 @@ class WandbLogger(WandbRun):
         if chosen == "online" and self.note is None:
             self.note = f"logger=wandb: {self.run.url}"
 
-    def log(self, number: int, row: Mapping[str, float]) -> None:
-        self._advising(super().log, number, row)
-
-    def close(self, failed: bool) -> None:
-        self._advising(super().close, failed)
-
-    def _advising(self, method: Callable[..., None], *arguments: Any) -> None:
-        try:
-            method(*arguments)
-        except Exception as error:
-            raise RuntimeError(f"{first_line(error)}; {self.later}") from error
-
 
 class NoKey(UserError):
     """This machine has no API key for W&B."""
