@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 
 
 NOT_RUN: Word = "not run"
+SUMS = "SHA256SUMS"
+"""The file of checksums in a folder of published results."""
+ABOUT = ("steps", "seconds", "config_hash", "version", "commit", "machine", "overrides")
+"""The columns about a run, which stand beside its metrics."""
+FIELDS = ("item", "budget", "verdict", "row", "column", "seed", "kind", "name", "step", "value", *ABOUT)
+Line = dict[str, str | int | float]
 
 
 def markdown(sections: Sequence[Section], path: Path) -> str:
@@ -153,14 +159,6 @@ def write_latex(items: Sequence[Item], folder: Path) -> list[Path]:
             files.append(path.with_suffix(".pdf"))
             save(curves(item), files[-1])
     return files
-
-
-SUMS = "SHA256SUMS"
-"""The file of checksums in a folder of published results."""
-ABOUT = ("steps", "seconds", "config_hash", "version", "commit", "machine", "overrides")
-"""The columns about a run, which stand beside its metrics."""
-FIELDS = ("item", "budget", "verdict", "row", "column", "seed", "kind", "name", "step", "value", *ABOUT)
-Line = dict[str, str | int | float]
 
 
 def data_text(items: Sequence[Item]) -> str:
