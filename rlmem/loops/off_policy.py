@@ -104,8 +104,7 @@ class OffPolicyLoop(Loop):
             enough = self.replay.episodes >= ENOUGH_TO_TELL
             plain = {name.rpartition("/")[2]: value for name, value in metrics.items()}
             self.notices.read(plain, metrics["batch/episodes"] if enough else None, ADVICE)
-        explored = self.algo.exploration_metrics(self.exploration).items()
-        metrics |= {f"explore/{name}": value for name, value in explored}
+        metrics |= self.explored()
         metrics |= {"replay/transitions": self.replay.transitions, "replay/episodes": self.replay.episodes}
         return metrics | self.algo.finite.metrics(), tally.ended
 

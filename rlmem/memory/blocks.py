@@ -47,6 +47,13 @@ def conjugate(W: Tensor) -> Tensor:
     return torch.view_as_real(torch.view_as_complex(W).conj_physical())
 
 
+def head_width(hidden_size: int, num_heads: int) -> int:
+    """The width of each head. Raises UserError if they do not share `hidden_size` evenly."""
+    if hidden_size % num_heads:
+        raise UserError(f"num_heads={num_heads} does not divide hidden_size={hidden_size}; e.g. num_heads=1")
+    return hidden_size // num_heads
+
+
 def log_uniform(shape: tuple[int, ...], dt_min: float, dt_max: float) -> Tensor:
     """Logarithms of step sizes, uniform from log dt_min to log dt_max. Raises UserError if dt_min > dt_max."""
     if dt_min > dt_max:
@@ -171,17 +178,10 @@ class GRUGate(nn.Module):
         r, z = torch.sigmoid(r_a + r_e), torch.sigmoid(z_a + z_e - self.bias)
         return torch.lerp(e, torch.tanh(g_a + self.Ug(r * e)), z)
 
-
-def gates_by_symbol(module: nn.Module, weights: dict[str, Tensor], prefix: str = "") -> dict[str, Tensor]:
-    """`weights` by symbol, in which those of the gates of `module` are split: NAME.Wr, NAME.Ur, ..., NAME.bias."""
-    for name, gate in module.named_modules():
-        own = f"{prefix}{name}."
-        if isinstance(gate, GRUGate) and f"{own}W" in weights:
-            for letter, parts in (("W", "rzg"), ("U", "rz")):
-                split = weights.pop(own + letter).chunk(len(parts))
-                weights |= {f"{own}{letter}{part}": value for part, value in zip(parts, split, strict=True)}
-            weights[f"{own}bias"] = weights.pop(f"{prefix}b_{name}")
-    return weights
+    def symbols(self, of: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+        """As `Memory.symbols`."""
+        weights = (*of(self.W.weight).chunk(3), *of(self.U.weight).chunk(2), of(self.Ug.weight), of(self.bias))
+        return dict(zip(("Wr", "Wz", "Wg", "Ur", "Uz", "Ug", "bias"), weights, strict=True))
 
 
 Kind = Literal["glu", "ffn", "linear"]
