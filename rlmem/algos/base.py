@@ -281,7 +281,7 @@ class ScaledRewards(Algorithm):
     scale: the factor; None: it has not been chosen yet
     """
 
-    saved = ("scale",)
+    saved: ClassVar[tuple[str, ...]] = ("scale",)
     reward_scale: float | None
     scale: float | None
 
