@@ -14,8 +14,7 @@ from rlmem.acting.collector import Episode
 from rlmem.errors import Fault
 from rlmem.loops.base import FEWEST_EPISODES, Iteration, Loop, one_thread
 from rlmem.loops.evaluation import Evaluations
-from rlmem.loops.observe import observe
-from rlmem.loops.parts import Output, Training, make_collector
+from rlmem.loops.parts import Output, Training, make_collector, observe
 from rlmem.memory.base import redraw
 from rlmem.replay import Replay
 

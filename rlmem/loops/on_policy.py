@@ -9,8 +9,7 @@ from rlmem.acting.collector import Collector, Episode
 from rlmem.batching import Rollout
 from rlmem.loops.base import Iteration, Loop, one_thread
 from rlmem.loops.evaluation import Evaluations
-from rlmem.loops.observe import observe
-from rlmem.loops.parts import Output, Results, Training, make_collector, own_stream
+from rlmem.loops.parts import Output, Results, Training, make_collector, observe, own_stream
 from rlmem.memory.base import redraw
 from rlmem.types import processes
 

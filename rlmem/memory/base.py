@@ -13,8 +13,8 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from rlmem.scan import Engine, chosen_engine
+from rlmem.scan.cells import over_steps
 from rlmem.scan.native import check_flags
-from rlmem.scan.packed import over_steps
 from rlmem.types import Spans, State, on_host, to_device, where_start
 
 

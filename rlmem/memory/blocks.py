@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 from rlmem.errors import UserError
 from rlmem.memory.recurrence import LinearRecurrence
-from rlmem.scan import Engine, chosen_engine, convolution, native
+from rlmem.scan import Engine
+from rlmem.scan.convolution import short_convolution
 from rlmem.scan.native import Linear, linear
 
 
@@ -54,6 +55,22 @@ def head_width(hidden_size: int, num_heads: int) -> int:
     return hidden_size // num_heads
 
 
+def split_heads(u: Tensor, heads: int, steps: int = 1) -> Tensor:
+    """u [B, T, steps * heads * width], in this order, as [B * heads, T * steps, width]."""
+    u = u.unflatten(-1, (steps, heads, -1))
+    return u.permute(0, 3, 1, 2, 4).flatten(2, 3).flatten(0, 1)
+
+
+def join_heads(u: Tensor, heads: int) -> Tensor:
+    """The inverse: u [B * heads, T, width] as [B, T, heads * width]."""
+    return u.unflatten(0, (-1, heads)).transpose(1, 2).flatten(2)
+
+
+def inverse_softplus(x: Tensor) -> Tensor:
+    """u with softplus(u) = x > 0."""
+    return x + torch.log(-torch.expm1(-x))
+
+
 def log_uniform(shape: tuple[int, ...], dt_min: float, dt_max: float) -> Tensor:
     """Logarithms of step sizes, uniform from log dt_min to log dt_max. Raises UserError if dt_min > dt_max."""
     if dt_min > dt_max:
@@ -65,31 +82,6 @@ def sum_normalised(u: Tensor) -> Tensor:
     """The positive parts of u [..., k], divided by their sum plus 1e-5."""
     u = torch.relu(u)
     return u / (1e-5 + u.sum(-1, keepdim=True))
-
-
-def short_convolution(
-    v: Tensor, before: Tensor, start: Tensor, w: Tensor, b: Tensor | None, engine: Engine = "auto"
-) -> tuple[Tensor, Tensor]:
-    """b + sum_j w_j * v_{t-K+j}, j = 1 ... K, over slots of the episode only, and the last K - 1 slots of v.
-
-    v: [B, T, E]
-    before: [B, K - 1, E], the slots before, of the episode that runs then; zeros before its beginning
-    w: [E, K]
-    b: [E]; None: zeros
-    engine: the kernel runs where scans would run on the native engine
-    """
-    T, K = v.shape[1], w.shape[1]
-    episode = F.pad(start.cumsum(1), (K - 1, 0))  # the slots before are in episode 0, which a start at slot 0 ends
-    same = (episode[:, T:] == episode[:, -1:])[..., None]
-    b = v.new_zeros(v.shape[2]) if b is None else b
-    if chosen_engine(engine, v.device) == "native" and native.takes(v, before, w, b):
-        ends = v[:, T - K + 1 :] if T >= K else torch.cat([before, v], 1)[:, T:]
-        return convolution.convolve(v, before, start, w, b), torch.where(same, ends, 0)
-    out, v = b, torch.cat([before, v], 1)
-    for j in range(K):
-        read = (episode[:, j : j + T] == episode[:, K - 1 :])[..., None]
-        out = out + w[:, j] * torch.where(read, v[:, j : j + T], 0)
-    return out, torch.where(same, v[:, T:], 0)
 
 
 class ShortConvolution(nn.Module):

@@ -11,8 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 from rlmem.memory.base import RecurrentCell
 from rlmem.memory.blocks import head_width
 from rlmem.scan import Linear
-from rlmem.scan.cells import previous_states
-from rlmem.scan.packed import over_steps
+from rlmem.scan.cells import over_steps, previous_states
 from rlmem.types import PositiveInt
 
 State = dict[str, Tensor]

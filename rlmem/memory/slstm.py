@@ -11,8 +11,8 @@ from torch.nn.utils.rnn import PackedSequence
 from rlmem.memory.base import RecurrentCell
 from rlmem.memory.blocks import head_width
 from rlmem.scan import Linear, cells, native
+from rlmem.scan.cells import over_steps
 from rlmem.scan.native import linear, of_weights
-from rlmem.scan.packed import over_steps
 from rlmem.types import PositiveInt
 
 State = dict[str, Tensor]
