@@ -172,8 +172,7 @@ class SoftActorCritic(OffPolicyActorCritic):
         actor, critic = self.agent.trunks.features(batch)
         seen = self.seen(actor, critic, slots)
         temperature = self.agent.log_temperature.detach().exp()
-        draws = batch.reward.numel(), getattr(self.agent, "action_size", 0)
-        noise = self.agent.log_temperature.detach().new_empty(draws).normal_(generator=self.generator)
+        noise = self.noise(batch)
         here, behind = slots.masks(batch) if self.masks else (None, None)
         with torch.no_grad():
             successors = self.target.trunks.critic_features(batch) if self.target_memory == "own" else critic
@@ -193,6 +192,10 @@ class SoftActorCritic(OffPolicyActorCritic):
         }
         return loss, metrics, td_error
 
+    def noise(self, batch: Batch) -> Tensor:
+        """Standard normal draws for the policy's actions in every slot, [B * T, K]; K is 0 if it needs none."""
+        return batch.reward.new_empty(batch.reward.numel(), 0)
+
     @abstractmethod
     def soft_value(
         self, actor: Tensor, critic: Tensor, noise: Tensor, temperature: Tensor, mask: Tensor | None
@@ -201,7 +204,7 @@ class SoftActorCritic(OffPolicyActorCritic):
 
         actor: features [n, F] that the policy reads
         critic: features [n, F] that the target's heads read
-        noise: standard normal draws for the policy's actions, [n, K]; K is 0 if it needs none
+        noise: draws for the policy's actions, [n, K]
         temperature: alpha
         mask: the action masks, [n, A]; None: all actions are allowed
         """
@@ -212,7 +215,7 @@ class SoftActorCritic(OffPolicyActorCritic):
 
         seen: features as each loss may read them
         action: the actions taken, [n, ...]
-        noise: standard normal draws for the policy's actions, [n, K]; K is 0 if it needs none
+        noise: draws for the policy's actions, [n, K]
         temperature: alpha
         mask: the action masks, [n, A]; None: all actions are allowed
         """
@@ -233,6 +236,10 @@ class SAC(SoftActorCritic):
 
     action_spaces = (spaces.Box,)
     agent_class = TanhGaussianAgent
+
+    def noise(self, batch: Batch) -> Tensor:
+        shape = batch.reward.numel(), self.agent.action_size
+        return self.agent.log_temperature.detach().new_empty(shape).normal_(generator=self.generator)
 
     def soft_value(
         self, actor: Tensor, critic: Tensor, noise: Tensor, temperature: Tensor, mask: Tensor | None
