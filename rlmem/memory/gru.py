@@ -11,8 +11,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from rlmem.memory.base import Projecting, RecurrentCell
 from rlmem.scan import cells, native
+from rlmem.scan.cells import over_steps
 from rlmem.scan.native import linear, of_weights, packed
-from rlmem.scan.packed import over_steps
 from rlmem.types import PositiveInt, State, where_start
 
 Init = Literal["torch", "orthogonal", "orthogonal_gates"]

@@ -73,6 +73,7 @@ class DecisionModel(Supervised):
     max_grad_norm: PositiveFloat | None = 0.25
 
     acts = True
+    saved = ("updates",)
     needs = "predicts actions, and plays episodes to evaluate them"
     example = "env=pendulum"
 
@@ -140,8 +141,7 @@ class DecisionModel(Supervised):
         drops = Drops(self.trajectories.episodes, self.drop, self.drop_every, streams.torch("drops"))
         tables, slots = self.trajectories.to(device), self.context
         draw = lambda rows, generator: tables.window(rows, slots, drops.received(), generator)  # noqa: E731
-        about = self.batch_size, slots, str(self.dataset), self.digest
-        return WindowFeed(draw, *about, streams.torch("windows"), device, drops)
+        return WindowFeed(self, draw, streams.torch("windows"), device, drops)
 
     def window_size(self) -> int:
         return self.context
@@ -173,13 +173,6 @@ class DecisionModel(Supervised):
         if self.random_return is None or self.expert_return is None:
             return mean
         return 100 * (mean - self.random_return) / (self.expert_return - self.random_return)
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"updates": self.updates}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.updates = state["updates"]
 
 
 def dropping(probability: float) -> str:

@@ -9,13 +9,13 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_flatten
 
 from rlmem.errors import UserError
-from rlmem.memory.blocks import short_convolution
 from rlmem.memory.lru import LRU
 from rlmem.memory.rglru import RGLRU
 from rlmem.memory.s4d import S4D
 from rlmem.memory.s5 import S5
 from rlmem.memory.s6 import S6
 from rlmem.scan import native, selective, selective_scan
+from rlmem.scan.convolution import short_convolution
 
 B, T, D = 3, 40, 6
 
