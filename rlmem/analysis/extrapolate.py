@@ -13,7 +13,7 @@ from rlmem.analysis.output import Result
 from rlmem.config.messages import sentence
 from rlmem.config.overrides import parse
 from rlmem.errors import UserError
-from rlmem.run.build import EVAL_ENVS, evaluation_node
+from rlmem.run.environments import EVAL_ENVS, evaluation_node
 from rlmem.seeding import Streams
 from rlmem.stats.figures import COLOURS, figure
 
