@@ -20,7 +20,7 @@ from rlmem.record.recorder import read_jsonl
 from rlmem.run import stored
 from rlmem.run import train as course
 from rlmem.run.assemble import assemble_trained
-from rlmem.run.build import make_evaluation_env
+from rlmem.run.environments import make_evaluation_env
 from rlmem.run.evaluate import evaluate_run
 
 

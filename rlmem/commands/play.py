@@ -36,7 +36,7 @@ def run(
     config = load(overrides)
     from rlmem.acting.play import play
     from rlmem.acting.workers import closing
-    from rlmem.run.build import make_env
+    from rlmem.run.environments import make_env
 
     if wrong := [
         o for o in overrides if not o.lstrip("+~").startswith(("env=", "env.", "wrapper=", "wrapper.", "hydra."))

@@ -23,10 +23,10 @@ from rlmem.record.checkpoint import State
 from rlmem.record.loggers import make_loggers
 from rlmem.record.recorder import Progress, Recorder
 from rlmem.run.assemble import assemble, learning_threads
-from rlmem.run.make_loop import make_loop
-from rlmem.run.resume import Fresh, Restored, Start, begin, unfit, warm_start
+from rlmem.run.resume import Start, begin, unfit, warm_start
 from rlmem.run.stored import checkpoints, fitting, stored_config
 from rlmem.run.summary import summary
+from rlmem.run.train import make_loop
 from rlmem.system.failures import as_faults
 from rlmem.system.received import json_rows
 
@@ -79,11 +79,11 @@ class Member:
         console, log = Console(quiet=True, force_terminal=False), self.run_dir / "log.txt"
         with closing(parts.env), Progress(config.settings.total_steps, log, start.step, console) as progress:
             progress.say(summary(config, parts, str(self.run_dir)))
-            if isinstance(start, Restored):
+            if start.state is not None:
                 rundir.describe(self.run_dir, config, resumed_at=start.step)
             recorder, loop = Recorder(self.run_dir, progress.say), None
             try:
-                warmed = warm_start(config, parts) if isinstance(start, Fresh) else None
+                warmed = warm_start(config, parts) if start.state is None else None
                 if warmed:
                     progress.say(warmed)
                 loop = make_loop(config, parts, self.run_dir, recorder, progress)
@@ -117,9 +117,9 @@ class Member:
                 what = f"{self.run_dir}: no intact checkpoint of step {step} or later, where round {rounds} left it"
                 raise UserError(f"{what}; restore its files or start a new population") from error
             kept.drop_after(-1)
-            return Fresh()
+            return Start()
         kept.drop_after(state["step"])
-        return Restored(state, state["step"])
+        return Start(state["step"], state)
 
     def train(self, episodes: int, seconds: float = float("inf")) -> Standing:
         """Train until the agent has `episodes`, or for about `seconds`, at least for one turn of the loop."""

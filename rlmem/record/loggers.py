@@ -39,7 +39,7 @@ def make_loggers(values: Mapping[str, Any], run_dir: Path, say: Callable[[str], 
         if "_target_" not in node:
             continue
         try:
-            require_kind(node["_target_"], (Logger,))
+            require_kind(name, node["_target_"], Logger)
             logger = build(node, run_dir=run_dir, run=run)
         except Exception as error:  # a logger must never stop a run, whatever its library raises
             say(f"logger={name} could not start: {first_line(error)}; the run goes on, metrics.jsonl has every row")

@@ -17,7 +17,7 @@ from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
 from rlmem.record.checkpoint import sha256
 from rlmem.run.assemble import assemble_trained
-from rlmem.run.build import EVAL_ENVS, make_env
+from rlmem.run.environments import EVAL_ENVS, make_env
 from rlmem.run.stored import parse_source, stored_config
 from rlmem.seeding import Streams
 from rlmem.spaces import is_bounded

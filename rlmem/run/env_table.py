@@ -11,7 +11,7 @@ from gymnasium import Space, spaces
 from rlmem.config.catalog import default_choices, description, node_of, option_files
 from rlmem.config.targets import annotation, build, locate, parameters, require_kind
 from rlmem.errors import UserError
-from rlmem.run.build import BASES
+from rlmem.run.environments import KINDS
 from rlmem.spaces import is_tree, leaves
 
 PLAYERS = ("random", "memoryless", "oracle")
@@ -74,7 +74,7 @@ def _row(file: Path, node: dict[str, Any]) -> tuple[Row, Any]:
     if "???" in node.values():  # the user names the environment
         return row, None
     try:
-        require_kind(str(node.get("_target_")), BASES["env"])  # a list calls nothing else
+        require_kind(file.stem, str(node.get("_target_")), KINDS)  # a list calls nothing else
         env = build(node | ({"num_envs": 1} if "num_envs" in node else {}))
     except (ImportError, UserError, ValueError):  # its package is not installed, or the backend does not have it
         return row, None

@@ -9,7 +9,7 @@ from rlmem_envs.dials.memory_demand import MemoryDemand
 from rlmem_envs.registration import make
 
 from rlmem.config.compose import load
-from rlmem.run.build import make_env
+from rlmem.run.environments import make_env
 
 # A player reads an episode slot by slot, in plain Python, and returns its answer; None where nothing is asked.
 
