@@ -8,14 +8,15 @@ import sys
 import pytest
 import torch
 import yaml
-from helpers import ROOT, options
+from helpers import ROOT, memory_node, options
 from pages import blocks
 from python_process import run_python
 
 from rlmem.batching import Segment, Tape
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
-from rlmem.config.targets import build
+from rlmem.config.targets import annotation, build, locate, parameters
+from rlmem.config.validate import coerce
 from rlmem.conformance import facts
 from rlmem.errors import UserError
 from rlmem.scan import chosen_engine, native
@@ -49,15 +50,13 @@ def test_the_table_has_a_row_for_every_memory():
     assert sorted(MODELS) == options("memory")
 
 
-@pytest.mark.parametrize("name", options("memory"))
-def test_state_and_parameters_are_those_of_the_code(name):
-    node = yaml.safe_load((conf_dir() / "memory" / f"{name}.yaml").read_text())
-    memory = build(node, input_size=INPUT_SIZE)
-    row, found = MODELS[name], facts(memory)
-    assert row["parameters"] == f"{found['parameters']:,}"
-    stated = re.search(r"(?:^|= )([\d,]+)(?: \(|$)", row["state"])
-    assert stated, row["state"]
-    assert stated[1] == f"{found['state']:,}"
+def test_state_and_parameters_are_those_of_the_code():
+    for name, row in MODELS.items():
+        memory = facts(build(memory_node(name), input_size=INPUT_SIZE))
+        assert row["parameters"] == f"{memory['parameters']:,}", name
+        stated = re.search(r"(?:^|= )([\d,]+)(?: \(|$)", row["state"])
+        assert stated, row["state"]
+        assert stated[1] == f"{memory['state']:,}", name
 
 
 def test_every_environment_is_named():
@@ -66,19 +65,21 @@ def test_every_environment_is_named():
     assert set(options("env")) - robots <= named
 
 
-def assignments(name: str) -> list[str]:
+def assignments(name: str) -> list[tuple[str, str]]:
     """`key=value`, and `key` = `value`, `value`, ..., of the last column."""
     text = MODELS[name]["published forms and departures"]
-    found = re.findall(r"`(\w+)=([\w.]+)`", text)
+    pairs = re.findall(r"`(\w+)=([\w.]+)`", text)
     for key, values in re.findall(r"`(\w+)` = (`\w+`(?:, `\w+`)*)", text):
-        found += [(key, value) for value in re.findall(r"`(\w+)`", values)]
-    return [f"memory.{key}={value}" for key, value in found]
+        pairs += [(key, value) for value in re.findall(r"`(\w+)`", values)]
+    return pairs
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if assignments(name)])
-def test_the_options_of_the_last_column_exist(name):
-    for assignment in assignments(name):
-        load([f"memory={name}", assignment])
+def test_the_options_of_the_last_column_exist():
+    for name in MODELS:
+        memory = locate(memory_node(name)["_target_"])
+        for key, value in assignments(name):
+            known = json.loads(value) if re.fullmatch(r"true|false|null|[\d.]+", value) else value
+            coerce(known, annotation(parameters(memory)[key], memory))
 
 
 @pytest.mark.slow

@@ -47,19 +47,19 @@ def test_every_group_is_listed_with_the_keys_of_none(pages):
     ] == []
 
 
-@pytest.mark.parametrize("name", options("memory"))
-def test_a_memory_has_its_equation_state_cost_source_and_a_command(pages, name):
-    page = pages[f"reference/memory/{name}.md"]
-    cls = locate(memory_node(name)["_target_"])
-    equations = [line.strip() for line in (cls.__doc__ or "").splitlines() if re.match(r"        \S.* = ", line)]
-    assert [line for line in equations if line not in page.text] == []
-    for part in (f"rlmem train memory={name}", "numbers of the state, per row", "time / GRU", "Published forms"):
-        assert (
-            part in page.text
-            or (part == "Published forms" and name == "mlp")
-            or (part == "time / GRU" and name == "clocked")
-        )
-    assert (ROOT / page.source).is_file()
+def test_a_memory_has_its_equation_state_cost_source_and_a_command(pages):
+    for name in options("memory"):
+        page = pages[f"reference/memory/{name}.md"]
+        cls = locate(memory_node(name)["_target_"])
+        equations = [line.strip() for line in (cls.__doc__ or "").splitlines() if re.match(r"        \S.* = ", line)]
+        assert [line for line in equations if line not in page.text] == []
+        for part in (f"rlmem train memory={name}", "numbers of the state, per row", "time / GRU", "Published forms"):
+            assert (
+                part in page.text
+                or (part == "Published forms" and name == "mlp")
+                or (part == "time / GRU" and name == "clocked")
+            )
+        assert (ROOT / page.source).is_file()
 
 
 def test_the_options_that_break_the_contract_are_named(pages):
