@@ -8,7 +8,6 @@ if there is no GPU, to show that the part works.
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,7 +25,7 @@ from benchmarks.memory import MemoryBench
 from benchmarks.solve import Peer, SolveBench
 from rlmem.bench.scan import ScanBench
 from rlmem.bench.skeleton import Bench, Numbers
-from rlmem.bench.timing import Stopwatch, wait
+from rlmem.bench.timing import wait
 from rlmem.bench.train import training_loop
 from rlmem.config.catalog import catalog
 from rlmem.errors import one_line
@@ -134,29 +133,6 @@ def check_memories(setting: Setting, numbers: Numbers) -> Verdicts:
     numbers |= {"memories": len(names), "broken": broken}
     yield Verdict("memories that `rlmem check` measured", len(names), 1)
     yield Verdict("memories that break their contract", len(broken), 0, at_most=True, note=", ".join(broken))
-
-
-def limits(setting: Setting, numbers: Numbers) -> Verdicts:
-    """The machine: bytes per second of a copy, read and written, and operations per second of matrix products."""
-    n, size = (2**20, 256) if setting.dry else (2**30, 8192)
-    watch, device = Stopwatch(device=setting.device), setting.device
-    fastest = lambda run: min([watch.seconds(run) for _ in range(13)][3:])  # noqa: E731  (three to warm up)
-    pair = torch.ones(2, n, device=device)
-    numbers |= {"copy_bytes_per_second": pair.nbytes / fastest(lambda: pair[0].copy_(pair[1])), "products": {}}
-    yield Verdict("a copy, read and written", numbers["copy_bytes_per_second"] / 1e9, unit="GB/s")
-    kinds = {"float32": (torch.float32, False), "tf32": (torch.float32, True), "bfloat16": (torch.bfloat16, False)}
-    for name, (dtype, tf32) in kinds.items():
-        torch.backends.cuda.matmul.allow_tf32 = tf32
-        a = torch.randn(size, size, device=device).to(dtype)
-        numbers["products"][name] = rate = 2 * size**3 / fastest(lambda a=a: a @ a)
-        yield Verdict(f"a large product in {name}", rate / 1e12, unit="TFLOP/s")
-    torch.backends.cuda.matmul.allow_tf32 = False
-    if device.type == "cuda":
-        about = torch.cuda.get_device_properties(device)
-        numbers |= {"memory_bytes": about.total_memory, "multiprocessors": about.multi_processor_count}
-        if program := shutil.which("nvidia-smi"):
-            query = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
-            numbers["driver"] = subprocess.run(query, capture_output=True, text=True).stdout.strip()
 
 
 def measure(bench: Bench, numbers: Numbers) -> None:
@@ -302,7 +278,6 @@ def published(setting: Setting, numbers: Numbers) -> Verdicts:
 PARTS: dict[str, Callable[[Setting, Numbers], Verdicts]] = {
     "tests": run_tests,
     "check": check_memories,
-    "limits": limits,
     "scans": scans,
     "memories": memories,
     "training": training,

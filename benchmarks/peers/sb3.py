@@ -2,16 +2,15 @@
 
     OMP_NUM_THREADS=1 python benchmarks/peers/sb3.py [CELL ...] [--seeds 10] [--out experiments/familiar/sb3.csv]
 
-Settings are those of rl-baselines3-zoo 2.9.2 (`rl_zoo3/hyperparams`), with these differences, which the experiments
-share: no gSDE (`use_sde`), no normalisation of rewards, and an end soon after a game is learnt: Pendulum's SAC after
-10,000 of 20,000 steps, Acrobot's PPO after 200,000 of a million, its DQN after 50,000 of 100,000, LunarLander's PPO
-after 500,000 of a million; schedules of exploration are as in the longer run. Every so many steps ten episodes are
-played greedily in an environment of their own. Runs that the file holds already are not made again.
+The settings, in sb3.yaml, are those of rl-baselines3-zoo 2.9.2 (`rl_zoo3/hyperparams`), with these differences, which
+the experiments share: no gSDE (`use_sde`), no normalisation of rewards, and an end soon after a game is learnt:
+Pendulum's SAC after 10,000 of 20,000 steps, Acrobot's PPO after 200,000 of a million, its DQN after 50,000 of 100,000,
+LunarLander's PPO after 500,000 of a million; schedules of exploration are as in the longer run. Every so many steps ten
+episodes are played greedily in an environment of their own. Runs that the file holds already are not made again.
 """
 
 import argparse
 import csv
-from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 import rlmem_envs  # noqa: F401  (registers the occluded games)
 import torch
+import yaml
 from sb3_contrib import RecurrentPPO
 from stable_baselines3 import DQN, PPO, SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -36,92 +36,29 @@ EPISODES = 10
 FIELDS = ("game", "algorithm", "seed", "step", "return", "cpu_seconds", "versions", "machine")
 
 
-class Cell:
-    """One game learnt by one algorithm.
-
-    game: the name in the table
-    env: Gymnasium's id
-    algorithm: the class
-    steps: environment steps
-    every: environment steps between evaluations
-    num_envs: environments that are stepped in turns
-    normalise: whether observations are normalised by their running mean and spread
-    env_arguments: of the environment's constructor
-    settings: arguments of the algorithm's constructor
-    """
-
-    def __init__(
-        self, game: str, env: str, algorithm: type[BaseAlgorithm], steps: int, every: int, num_envs: int = 1,
-        normalise: bool = False, env_arguments: dict[str, Any] | None = None, **settings: Any,
-    ):  # fmt: skip
-        self.game, self.env, self.algorithm, self.steps, self.every = game, env, algorithm, steps, every
-        self.num_envs, self.normalise, self.settings = num_envs, normalise, settings
-        self.env_arguments = env_arguments or {}
+FILE = Path(__file__).with_suffix(".yaml")
+CELLS: dict[str, dict[str, Any]] = {
+    name: cell for name, cell in yaml.safe_load(FILE.read_text()).items() if not name.startswith(".")
+}
+CLASSES: dict[str, type[BaseAlgorithm]] = {it.__name__: it for it in (DQN, PPO, SAC, TD3, RecurrentPPO)}
 
 
-def linear(first: float) -> Callable[[float], float]:
-    """A schedule that falls from `first` to zero over the run."""
+def arguments(settings: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of an algorithm's constructor that the settings of a cell describe."""
+    settings = {name: _scheduled(value) for name, value in settings.items()}
+    if "noise_std" in settings:
+        settings["action_noise"] = NormalActionNoise(np.zeros(1), settings.pop("noise_std") * np.ones(1))
+    if "activation_fn" in (policy := settings.get("policy_kwargs", {})):
+        settings["policy_kwargs"] = policy | {"activation_fn": getattr(torch.nn, policy["activation_fn"])}
+    return settings
+
+
+def _scheduled(value: Any) -> Any:
+    """A schedule that falls from X to zero over the run, if the value is `lin_X`."""
+    if not isinstance(value, str):
+        return value
+    first = float(value.removeprefix("lin_"))
     return lambda left: left * first
-
-
-def cartpole(game: str, env: str, algorithm: type[BaseAlgorithm], **more: Any) -> Cell:
-    """PPO's settings for CartPole-v1."""
-    return Cell(
-        game, env, algorithm, 100_000, 5000, num_envs=8, n_steps=32, batch_size=256, gae_lambda=0.8, gamma=0.98,
-        n_epochs=20, ent_coef=0.0, learning_rate=linear(1e-3), clip_range=linear(0.2), **more,
-    )  # fmt: skip
-
-
-def pendulum(game: str, env: str, algorithm: type[BaseAlgorithm], **more: Any) -> Cell:
-    """PPO's settings for Pendulum-v1."""
-    return Cell(
-        game, env, algorithm, 100_000, 5000, num_envs=4, n_steps=1024, gae_lambda=0.95, gamma=0.9, n_epochs=10,
-        ent_coef=0.0, learning_rate=1e-3, **more,
-    )  # fmt: skip
-
-
-LSTM = {
-    "ortho_init": False, "activation_fn": torch.nn.ReLU, "lstm_hidden_size": 64, "enable_critic_lstm": True,
-    "net_arch": {"pi": [64], "vf": [64]},
-}  # fmt: skip
-POSITION = {"observe": "position"}
-
-CELLS = {
-    "pendulum_sac": Cell("pendulum", "Pendulum-v1", SAC, 10_000, 1000, learning_rate=1e-3),
-    "pendulum_td3": Cell(
-        "pendulum", "Pendulum-v1", TD3, 20_000, 1000, gamma=0.98, buffer_size=200_000, learning_starts=10_000,
-        gradient_steps=1, train_freq=1, learning_rate=1e-3, policy_kwargs={"net_arch": [400, 300]},
-        action_noise=NormalActionNoise(np.zeros(1), 0.1 * np.ones(1)),
-    ),
-    "cartpole_dqn": Cell(
-        "cartpole", "CartPole-v1", DQN, 50_000, 2500, learning_rate=2.3e-3, batch_size=64, buffer_size=100_000,
-        learning_starts=1000, gamma=0.99, target_update_interval=10, train_freq=256, gradient_steps=128,
-        exploration_fraction=0.16, exploration_final_eps=0.04, policy_kwargs={"net_arch": [256, 256]},
-    ),
-    "acrobot_dqn": Cell(
-        "acrobot", "Acrobot-v1", DQN, 50_000, 5000, learning_rate=6.3e-4, batch_size=128, buffer_size=50_000,
-        learning_starts=0, gamma=0.99, target_update_interval=250, train_freq=4, gradient_steps=-1,
-        exploration_fraction=0.24, exploration_final_eps=0.1, policy_kwargs={"net_arch": [256, 256]},
-    ),
-    "cartpole_ppo": cartpole("cartpole", "CartPole-v1", PPO),
-    "pendulum_ppo": pendulum("pendulum", "Pendulum-v1", PPO),
-    "acrobot_ppo": Cell(
-        "acrobot", "Acrobot-v1", PPO, 200_000, 10_000, num_envs=16, normalise=True, n_steps=256, gae_lambda=0.94,
-        gamma=0.99, n_epochs=4, ent_coef=0.0,
-    ),
-    "lander_ppo": Cell(
-        "lander", "LunarLander-v3", PPO, 500_000, 25_000, num_envs=16, n_steps=1024, batch_size=64, gae_lambda=0.98,
-        gamma=0.999, n_epochs=4, ent_coef=0.01,
-    ),
-    "position_cartpole_ppo": cartpole(
-        "position_cartpole", "rlmem/CartPole-v0", RecurrentPPO, normalise=True, policy_kwargs=LSTM,
-        env_arguments=POSITION | {"horizon": 500},
-    ),
-    "position_pendulum_ppo": pendulum(
-        "position_pendulum", "rlmem/Pendulum-v0", RecurrentPPO, normalise=True, policy_kwargs=LSTM,
-        env_arguments=POSITION,
-    ),
-}  # fmt: skip
 
 
 class Curve(BaseCallback):
@@ -148,16 +85,16 @@ class Curve(BaseCallback):
         self.points.append((self.num_timesteps, float(np.mean(mean)), process_time() - self.began - self.playing))
 
 
-def train(cell: Cell, seed: int) -> list[tuple[int, float, float]]:
+def train(cell: dict[str, Any], seed: int) -> list[tuple[int, float, float]]:
     """Train once: environment steps, mean return, and processor seconds without the evaluations so far."""
-    make = partial(make_vec_env, cell.env, env_kwargs=cell.env_arguments)
-    envs, played = make(cell.num_envs, seed=seed), make(1, seed=seed + 1_000_000)
-    if cell.normalise:
+    make = partial(make_vec_env, cell["env"], env_kwargs=cell.get("env_arguments", {}))
+    envs, played = make(cell.get("num_envs", 1), seed=seed), make(1, seed=seed + 1_000_000)
+    if cell.get("normalise", False):
         envs, played = VecNormalize(envs, norm_reward=False), VecNormalize(played, norm_reward=False, training=False)
-    policy = "MlpLstmPolicy" if cell.algorithm is RecurrentPPO else "MlpPolicy"
-    model = cell.algorithm(policy, envs, seed=seed, device="cpu", **cell.settings)
-    curve = Curve(played, cell.every)
-    model.learn(cell.steps, callback=curve)
+    policy = "MlpLstmPolicy" if cell["algorithm"] == "RecurrentPPO" else "MlpPolicy"
+    model = CLASSES[cell["algorithm"]](policy, envs, seed=seed, device="cpu", **arguments(cell["settings"]))
+    curve = Curve(played, cell["every"])
+    model.learn(cell["steps"], callback=curve)
     return curve.points
 
 
@@ -179,7 +116,7 @@ def main() -> None:
     for seed in range(options.seeds):
         for name in options.cells or CELLS:
             cell = CELLS[name]
-            game, algorithm = cell.game, name.removeprefix(f"{cell.game}_")
+            game, algorithm = cell["game"], name.removeprefix(f"{cell['game']}_")
             if (game, algorithm, seed) in done:
                 continue
             points = train(cell, seed)

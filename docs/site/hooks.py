@@ -11,7 +11,7 @@ from mkdocs.structure.pages import Page
 from reference import pages
 from reference.markdown import ROOT
 
-from rlmem.evidence.page.data import data_text
+from rlmem.evidence.page.documents import data_text
 from rlmem.evidence.page.find import find, published
 from rlmem.evidence.records import compressed
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rlmem.agents.actor_critic import Agent
 from rlmem.analysis.loaded import Keeper, LoadedRun
 from rlmem.analysis.output import Result, beside_null
-from rlmem.config.messages import sentence
+from rlmem.config.messages import mistake
 from rlmem.errors import UserError
 from rlmem.record.figures import COLOURS, INK, figure
 from rlmem.types import Batch
@@ -37,7 +37,7 @@ def measure(run: LoadedRun, *, episodes: int = 100, points: int = 2000, perplexi
     name, states = run.config.choices["env"], getattr(run.parts.env.unwrapped, "label_names", ())
     if not states:
         what = "does not tell its true state (an environment does by `labels()` and `label_names`)"
-        raise UserError(sentence(f"env={name}", what, example="a run with env=parity"))
+        raise mistake(f"env={name}", what, example="a run with env=parity")
     if not 0 < perplexity < np.inf:
         raise UserError(f"perplexity={perplexity} is no number of neighbours; e.g. --perplexity 30")
     played, labels = collect(run, episodes)

@@ -99,18 +99,18 @@ class Trunk(nn.Module):
         """
         if self.few_inputs is None or not self._repeats(inputs):
             return self.memory, self.encoder(*inputs)
-        (x, p), number = self.all_inputs(), self.few_inputs.number(inputs)
-        if p is None or (inputs.start.dim() == 1 and torch.is_grad_enabled()):
+        x, number = self.all_inputs(), self.few_inputs.number(inputs)
+        if not self.projects:
             return self.memory, nn.functional.embedding(number, x)
-        return Table(cast(Projecting, self.memory), p), number
+        return Table(cast(Projecting, self.memory), x), number
 
     @of_weights
-    def all_inputs(self) -> tuple[Tensor, Tensor | None]:
-        """All inputs as the encoder gives them [n, D], and their projections by the memory; None: it makes none."""
+    def all_inputs(self) -> Tensor:
+        """What the memory reads of every possible input: the encoder's features [n, D], or their projections [n, P]."""
         assert self.few_inputs is not None
         with rows_alike():
             x = self.encoder(*self.few_inputs.all())
-            return x, cast(Projecting, self.memory).project_slots(x) if self.projects else None
+            return cast(Projecting, self.memory).project_slots(x) if self.projects else x
 
     def _repeats(self, inputs: Inputs) -> bool:
         """Whether it is faster to encode all inputs than every slot.

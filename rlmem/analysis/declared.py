@@ -1,9 +1,7 @@
 """What analyses there are: their options and documentation, read from their files without importing these."""
 
-import ast
 import inspect
 import pkgutil
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -13,20 +11,7 @@ from typing import Any
 from rlmem.config.messages import nearest, sentence
 from rlmem.config.paths import experiment_modules
 from rlmem.errors import UserError
-
-
-@dataclass(frozen=True)
-class Option:
-    """An option of an analysis.
-
-    kind: the name of its type
-    default: its value if it is left out
-    meaning: what the docstring says about it, or ""
-    """
-
-    kind: str
-    default: Any
-    meaning: str
+from rlmem.system.declared import Option, read
 
 
 @dataclass(frozen=True)
@@ -34,7 +19,7 @@ class Analysis:
     """An analysis, as its file declares it.
 
     target: the dotted name of its function
-    purpose: the first sentence of the documentation
+    purpose: the first line of the file
     needs_run: False if it can be made without a run, into a folder: its first argument may be None
     options: name -> option: its keyword-only arguments but for `seed`
     """
@@ -85,21 +70,9 @@ def require_options(what: str, options: Iterable[str]) -> None:
 
 def _declared(file: Path, target: str) -> Analysis | None:
     """The analysis `package.module.function` in a file; None if the file has no such function."""
-    name, module = target.rpartition(".")[2], ast.parse(file.read_text(encoding="utf-8"))
-    functions = (node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == name)
-    if (node := next(functions, None)) is None or not node.args.args:
+    declared = read(file, target.rpartition(".")[2])
+    if declared is None or not declared.options or declared.options[0].is_flag:
         return None
-    text = ast.get_docstring(node) or ""
-    meanings = dict(re.findall(r"^(\w+): (.+(?:\n    .+)*)", text, re.MULTILINE))
-    options = {
-        argument.arg: Option(
-            ast.unparse(argument.annotation).partition(" | ")[0] if argument.annotation else "str",
-            ast.literal_eval(default) if default else None,
-            re.sub(r"\s+", " ", meanings.get(argument.arg, "")),
-        )
-        for argument, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
-        if argument.arg != "seed"
-    }
-    purpose = (ast.get_docstring(module) if name == "measure" else text) or ""
-    run = node.args.args[0].annotation
-    return Analysis(target, purpose.partition("\n")[0], not (run and "None" in ast.unparse(run)), options)
+    run, *options = declared.options
+    flags = {option.name: option for option in options if option.is_flag and option.name != "seed"}
+    return Analysis(target, declared.purpose, not run.nullable, flags)

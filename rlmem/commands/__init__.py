@@ -1,1 +1,1 @@
-"""The verbs of the command line: one module each, with `parser()` and `run(arguments)`, imported when it is used."""
+"""The commands of the command line: a file each, with a function `run` whose arguments are flags; see `toolkit`."""

@@ -1,30 +1,32 @@
-"""`rlmem check`: the contract of memories, measured."""
+"""`rlmem check`: measure whether a memory keeps the contract of memories."""
 
 import contextlib
 
-from rlmem.commands.toolkit import Arguments, Parser, integer_from, stdout_to_stderr
+from rlmem.commands.toolkit import Count, Flag, Overrides, stdout_to_stderr
 from rlmem.system.command import show
 from rlmem.system.strictjson import dumps
 
-PARSER = Parser(
-    "check",
-    "Measure whether a memory keeps the contract of memories (docs/design.md): resets, nothing from the future,\n"
-    "finite gradients, ... Exit code 1 if a property fails that no published option declares.\n"
-    "memory=module.Class stands for a class of your own, with the keys of its constructor.",
-    "memory=gru",
-    "memory=ffm memory.hidden_size=32 memory.engine=loop --json",
-    "memory=ffm memory.engine=triton device=cuda",
-    "memory=leaky.Leaky memory.hidden_size=16",
-)
-PARSER.add_argument("--input-size", type=integer_from(1), default=6, metavar="D", help="features that it reads (6)")
-PARSER.add_argument("--json", action="store_true", help="print JSON only")
-PARSER.add_overrides("as for train; only memory, seed and device count")
+PRINTS = True
 
 
-def run(args: Arguments) -> int:
+def run(overrides: Overrides, *, input_size: Count = 6, json: Flag = False, debug: bool = False) -> int:
+    """Measure whether a memory keeps the contract of memories (docs/design.md): resets, nothing from the future,
+    finite gradients, ... Exit code 1 if a property fails that no published option declares.
+    memory=module.Class stands for a class of your own, with the keys of its constructor.
+
+    overrides: as for train; only memory, seed and device count
+    input_size D: features that it reads
+    json: print JSON only
+
+    Examples:
+        memory=gru
+        memory=ffm memory.hidden_size=32 memory.engine=loop --json
+        memory=ffm memory.engine=triton device=cuda
+        memory=leaky.Leaky memory.hidden_size=16
+    """
     from rlmem.config.compose import load
 
-    config = load(args.overrides)
+    config = load(overrides)
     from rlmem.conformance import facts, results
     from rlmem.loops.base import one_thread
     from rlmem.run.assemble import choose_device
@@ -32,20 +34,20 @@ def run(args: Arguments) -> int:
     from rlmem.seeding import Streams
 
     name, found = config.choices["memory"], []
-    with one_thread(), stdout_to_stderr() if args.json else contextlib.nullcontext():
+    with one_thread(), stdout_to_stderr() if json else contextlib.nullcontext():
         with Streams(config.settings.seed).module_init("init"):
             device = choose_device(config.settings.device)
-            memory = build_memory(config, args.input_size, device)
+            memory = build_memory(config, input_size, device)
         head = {"memory": name} | facts(memory)
-        if not args.json:
+        if not json:
             scan = f", {head['engine']} scan" if head["engine"] else ""
             size = f"{head['parameters']:,} parameters, state of {head['state']:,} numbers{scan}"
             show(f"memory={name}: {head['class']}, {size}")
-        for result in results(lambda: memory, reraise=args.debug):
+        for result in results(lambda: memory, reraise=debug):
             found.append(result)
-            if not args.json:
+            if not json:
                 show(result)
     ok = all(result.ok for result in found)
-    if args.json:
+    if json:
         show(dumps(head | {"ok": ok, "properties": [result.as_json() for result in found]}, indent=2))
     return 0 if ok else 1

@@ -2,14 +2,9 @@
 
 import argparse
 from collections.abc import Mapping
-from copy import deepcopy
-from importlib import import_module
 
-from rlmem.commands.cli import module_of
+from rlmem.commands.toolkit import Parser
 from rlmem.config.messages import mistake, nearest
-
-RUNS = ("run", "runs", "folders", "dir")
-"""Arguments that are directories."""
 
 
 def script(shell: str, verbs: Mapping[str, str]) -> str:
@@ -33,14 +28,13 @@ def script(shell: str, verbs: Mapping[str, str]) -> str:
     parser.add_argument("--completion", choices=shtab.SUPPORTED_SHELLS)
     commands = parser.add_subparsers()
     for verb, purpose in verbs.items():
-        own = deepcopy(import_module(module_of(verb)).PARSER)  # its arguments are changed
-        for action in commands.add_parser(verb, parents=[own], add_help=False, help=purpose)._actions:
-            if action.dest == "overrides" or (verb in ("sweep", "population") and action.dest == "what"):
+        for action in commands.add_parser(verb, parents=[Parser(verb)], add_help=False, help=purpose)._actions:
+            if action.metavar == "key=value" or (verb in ("sweep", "population") and action.metavar == "WHAT"):
                 action.choices = [f"{group}={option}" for group, found in groups.items() for option in found]
-            elif verb == "list" and action.dest == "what":
+            elif verb == "list" and action.metavar == "GROUP":
                 action.choices = [*groups, "experiment", "claim", "metric"]
-            elif action.dest in RUNS:
+            elif action.metavar in ("RUN", "DIR"):
                 action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
-            elif action.dest == "out":
+            elif action.metavar == "FILE":
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
     return shtab.complete(parser, shell)

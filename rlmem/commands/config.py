@@ -1,40 +1,42 @@
-"""`rlmem config`: a composed configuration and its origins."""
+"""`rlmem config`: show a composed configuration and where every value came from."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 
-from rlmem.commands.toolkit import Arguments, Parser
+from rlmem.commands.toolkit import Flag, Kind, Overrides
 from rlmem.config.messages import to_text
 from rlmem.system.command import show
 from rlmem.system.strictjson import dumps
 
-PARSER = Parser(
-    "config",
-    "Check a command line and show what it composes, with the origin of every value. Runs nothing.",
-    "memory=ffm algo.lr=1e-3",
-    "algo=ppo_popgym --json",
-    "--schema memory > memory.schema.json",
-)
-PARSER.add_argument("--json", action="store_true", help="print JSON")
-kinds = ("config", "memory", "env", "encoder", "batching", "algo")
-what = "print the JSON schema of such files, for editors, and nothing else (config)"
-PARSER.add_argument("--schema", nargs="?", const="config", choices=kinds, metavar="GROUP", help=what)
-PARSER.add_overrides("as for train")
+PRINTS = True
+GROUPS = ("config", "memory", "env", "encoder", "batching", "algo")
+Schema = Annotated[str, Kind(nargs="?", const="config", choices=GROUPS, metavar="GROUP")]
 
 
-def run(args: Arguments) -> None:
-    if args.schema:
-        from rlmem.config.editors import schema
+def run(overrides: Overrides, *, json: Flag = False, schema: Schema | None = None) -> None:
+    """Check a command line and show what it composes, with the origin of every value. Runs nothing.
 
-        show(dumps(schema(args.schema), indent=2))
+    overrides: as for train
+    json: print JSON
+    schema: print the JSON schema of such files, for editors, and nothing else (config)
+
+    Examples:
+        memory=ffm algo.lr=1e-3
+        algo=ppo_popgym --json
+        --schema memory > memory.schema.json
+    """
+    if schema:
+        from rlmem.config.editors import schema as schema_of
+
+        show(dumps(schema_of(schema), indent=2))
         return
     from rlmem.config.compose import explain
     from rlmem.config.overrides import leaf_paths
 
-    config, origins = explain(args.overrides)
-    if args.json:
+    config, origins = explain(overrides)
+    if json:
         shown = leaf_paths(config.values)
         show(dumps({path: {"value": value, "source": origins[path]} for path, value in shown}, indent=2))
     else:

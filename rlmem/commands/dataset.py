@@ -1,9 +1,10 @@
-"""`rlmem dataset`: files of recorded transitions."""
+"""`rlmem dataset`: record episodes to a file, import such files, and describe them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlmem.commands.toolkit import Arguments, Parser, integer_from, out_file, stdout_to_stderr
+from rlmem.commands.toolkit import Count, Flag, Natural, OutFile, SomeWords, Trust, stdout_to_stderr
 from rlmem.config.messages import mistake, nearest
 from rlmem.errors import brief, printable
 from rlmem.system.command import show
@@ -14,61 +15,82 @@ IN_JSON = ("levels", "versions", "env_config")
 ACTIONS = ("generate", "import", "info")
 EXAMPLE = "rlmem dataset generate env=hopper --random --episodes 5 --out data/random.hdf5"
 
-PARSER = Parser(
-    "dataset",
-    "Write, import or describe a data set: an HDF5 file in the layout of D4RL, with all of the state. What a\n"
-    "partial view leaves out is hidden when the file is read.",
-    "generate RUN --episodes 200 --out data/hopper.hdf5",
-    "generate MEDIUM@400000 EXPERT --episodes 200 --out data/medium_expert.hdf5",
-    EXAMPLE.removeprefix("rlmem dataset "),
-    "import bullet-hopper-medium-expert.hdf5 env=hopper --out data/hopper.hdf5",
-    "info data/hopper.hdf5",
-)
-PARSER.add_argument("what", nargs="+", metavar="WHAT", help="generate RUN ..., import FILE env=NAME, or info FILE")
-PARSER.add_argument("--episodes", type=integer_from(1), default=200, metavar="N", help="episodes of each run (200)")
-PARSER.add_argument("--out", type=out_file, metavar="FILE", help="where to write")
-PARSER.add_argument("--random", action="store_true", help="generate: uniform random actions, without a run")
-PARSER.add_argument("--greedy", action="store_true", help="generate: without the policies' own noise")
-PARSER.add_argument("--seed", type=integer_from(0), default=0, metavar="S", help="root of the random streams (0)")
-PARSER.add_argument("--json", action="store_true", help="info: print JSON only")
-PARSER.add_trust()
 
+def run(
+    what: SomeWords,
+    *,
+    episodes: Count = 200,
+    out: OutFile | None = None,
+    random: Flag = False,
+    greedy: Flag = False,
+    seed: Natural = 0,
+    json: Flag = False,
+    trust: Trust = False,
+) -> None:
+    """Write, import or describe a data set: an HDF5 file in the layout of D4RL, with all of the state. What a
+    partial view leaves out is hidden when the file is read.
 
-def run(args: Arguments) -> None:
-    action, *given = args.what
+    what WHAT: generate RUN ..., import FILE env=NAME, or info FILE
+    episodes: episodes of each run
+    out: where to write
+    random: generate: uniform random actions, without a run
+    greedy: generate: without the policies' own noise
+    seed S: root of the random streams
+    json: info: print JSON only
+
+    Examples:
+        generate RUN --episodes 200 --out data/hopper.hdf5
+        generate MEDIUM@400000 EXPERT --episodes 200 --out data/medium_expert.hdf5
+        generate env=hopper --random --episodes 5 --out data/random.hdf5
+        import bullet-hopper-medium-expert.hdf5 env=hopper --out data/hopper.hdf5
+        info data/hopper.hdf5
+    """
+    action, *given = what
     if action not in ACTIONS:
         near = nearest(action, ACTIONS)
         raise mistake(action, "not what a data set can do", near=near, accepted=ACTIONS, example=EXAMPLE)
-    if action != "info" and args.out is None:
-        raise mistake(f"rlmem dataset {action}", "needs --out FILE", example=EXAMPLE)
     overrides, places = [text for text in given if "=" in text], [text for text in given if "=" not in text]
     if action == "info":
-        return show(_info(args, overrides, places))
+        return show(_info(places, overrides, json))
+    if out is None:
+        raise mistake(f"rlmem dataset {action}", "needs --out FILE", example=EXAMPLE)
     with stdout_to_stderr():
-        found = (_generated if action == "generate" else _imported)(args, overrides, places)
-    show(f"wrote {args.out}: {_line(found)}")
+        if action == "generate":
+            found = _generated(places, overrides, out, episodes, random, greedy, seed, trust)
+        else:
+            found = _imported(places, overrides, out)
+    show(f"wrote {out}: {_line(found)}")
 
 
-def _generated(args: Arguments, overrides: list[str], places: list[str]) -> Any:
-    if args.random == bool(places) or bool(overrides) != args.random:
+def _generated(
+    places: Sequence[str],
+    overrides: Sequence[str],
+    out: Path,
+    episodes: int,
+    random: bool,
+    greedy: bool,
+    seed: int,
+    trust: bool,
+) -> Any:
+    if random == bool(places) or bool(overrides) != random:
         raise mistake("rlmem dataset generate", "needs runs, or --random with env=NAME", example=EXAMPLE)
     from rlmem.run.dataset import from_random, from_runs
 
-    if args.random:
-        return from_random(overrides, args.episodes, args.out, args.seed)
-    return from_runs(places, args.episodes, args.out, args.seed, args.greedy, args.trust)
+    if random:
+        return from_random(overrides, episodes, out, seed)
+    return from_runs(places, episodes, out, seed, greedy, trust)
 
 
-def _imported(args: Arguments, overrides: list[str], places: list[str]) -> Any:
+def _imported(places: Sequence[str], overrides: Sequence[str], out: Path) -> Any:
     if len(places) != 1 or not any(text.startswith("env=") for text in overrides):
         example = "rlmem dataset import FILE.hdf5 env=hopper --out data/hopper.hdf5"
         raise mistake("rlmem dataset import", "needs one file and env=NAME", example=example)
     from rlmem.run.dataset import imported
 
-    return imported(Path(places[0]), overrides, args.out)
+    return imported(Path(places[0]), overrides, out)
 
 
-def _info(args: Arguments, overrides: list[str], places: list[str]) -> str:
+def _info(places: Sequence[str], overrides: Sequence[str], json: bool) -> str:
     if len(places) != 1 or overrides:
         raise mistake("rlmem dataset info", "expected one file", example="rlmem dataset info data/h.hdf5")
     from rlmem.supervised.dataset.file import read
@@ -76,7 +98,7 @@ def _info(args: Arguments, overrides: list[str], places: list[str]) -> str:
     found = read(Path(places[0]))
     attrs = found.attrs | {name: _parsed(text) for name, text in found.attrs.items() if name in IN_JSON}
     intact = attrs.get("sha256_observations", found.sha256) == found.sha256
-    if args.json:
+    if json:
         lengths, returns = found.lengths, found.returns
         numbers = {"episodes": len(lengths), "transitions": len(found.rewards), "returns": returns.tolist()}
         return dumps({"file": places[0], **numbers, "intact": intact, "attrs": attrs}, indent=2, default=str)

@@ -1,4 +1,4 @@
-"""`rlmem eval`: episodes with the agents of runs."""
+"""`rlmem eval`: play episodes with the agent of a run."""
 
 import os
 import re
@@ -8,71 +8,77 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from rlmem.commands.toolkit import Arguments, Parser, integer_from, out_file, stdout_to_stderr
+from rlmem.commands.toolkit import Count, Flag, Natural, OutFile, SomeWords, Step, Trust, stdout_to_stderr
 from rlmem.config.messages import mistake, shell
 from rlmem.errors import Fault, UserError, writing
 from rlmem.system.command import show
 from rlmem.system.strictjson import dumps
 
-PARSER = Parser(
-    "eval",
-    "Play episodes with the agent of a run, greedy and sampled. Only env.* and evaluation.max_steps may be\nreplaced. "
-    "Several runs, a sweep or a folder of runs give one table, with means over seeds.",
-    "runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0",
-    "RUN --episodes 100 env.level=hard --json",
-    "RUN video=true          an animation of one greedy episode in RUN/videos",
-    "sweeps/my_sweep --step best --csv table.csv",
-)
-what = "run directories, sweeps or folders of runs; then env.key=value, evaluation.max_steps=N, or video=true"
-PARSER.add_argument("runs", nargs="+", metavar="RUN", help=what)
-PARSER.add_trust()
-PARSER.add_argument("--episodes", type=integer_from(1), default=100, metavar="N", help="episodes of each kind (100)")
-PARSER.add_argument("--seed", type=integer_from(0), metavar="S", help="root of the random streams (the run's own)")
-PARSER.add_step()
-PARSER.add_argument("--json", action="store_true", help="print JSON only")
-PARSER.add_argument("--csv", type=out_file, metavar="FILE", help="also write a line for every run to a CSV file")
-
 EXAMPLE = "--csv /tmp/table.csv"
 
 
-def run(args: Arguments) -> int:
+def run(
+    runs: SomeWords,
+    *,
+    trust: Trust = False,
+    episodes: Count = 100,
+    seed: Natural | None = None,
+    step: Step = None,
+    json: Flag = False,
+    csv: OutFile | None = None,
+) -> int:
+    """Play episodes with the agent of a run, greedy and sampled. Only env.* and evaluation.max_steps may be
+    replaced. Several runs, a sweep or a folder of runs give one table, with means over seeds.
+
+    runs RUN: run directories, sweeps or folders of runs; then env.key=value, evaluation.max_steps=N, or video=true
+    episodes: episodes of each kind
+    seed S: root of the random streams (the run's own)
+    json: print JSON only
+    csv: also write a line for every run to a CSV file
+
+    Examples:
+        runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0
+        RUN --episodes 100 env.level=hard --json
+        RUN video=true          an animation of one greedy episode in RUN/videos
+        sweeps/my_sweep --step best --csv table.csv
+    """
     from rlmem.record.rundir import NoRun
     from rlmem.run.evaluate import ACCEPTED, evaluate_run
     from rlmem.run.stored import refuse_others
 
-    given = [word for word in args.runs if _is_override(word)]
-    places = [place for word in args.runs if not _is_override(word) for place in _matching(word, args.step)]
+    given = [word for word in runs if _is_override(word)]
+    places = [place for word in runs if not _is_override(word) for place in _matching(word, step)]
     if not places:
         raise mistake(given[0], "of which run?", example=f"rlmem eval RUN {shell(given[0])}")
     overrides = [override for override in given if not override.startswith("video=")]
     video = [override.lower() for override in given if override.startswith("video=")]
     if wrong := [text for text in video if text not in ("video=true", "video=false")]:
         raise mistake(wrong[0], "expected true or false", example="rlmem eval RUN video=true")
-    settings, more = (args.episodes, args.seed, overrides), ("video=true" in video, args.trust)
+    settings, more = (episodes, seed, overrides), ("video=true" in video, trust)
     problems = list[str]()
-    runs = places if _is_run(places) else _found(places, problems)
-    if runs == places and len(runs) == 1 and not args.csv:
-        (run_dir, step), *_ = runs
+    agents = places if _is_run(places) else _found(places, problems)
+    if agents == places and len(agents) == 1 and not csv:
+        (run_dir, step), *_ = agents
         with stdout_to_stderr():
             result = evaluate_run(run_dir, *settings, step, *more)
-        show(dumps(result, indent=2) if args.json else _table(result))
+        show(dumps(result, indent=2) if json else _table(result))
         return 0
     command = f"rlmem eval {shell(*(place for place, _ in places))} env.level=medium"
     refuse_others(overrides, ACCEPTED, "cannot be evaluated differently; evaluation accepts", command)
-    if args.csv:
-        _require_writable(args.csv)
+    if csv:
+        _require_writable(csv)
     rows, why_not, mistakes = [], {line.partition(": ")[0]: line for line in problems}, 0
     with stdout_to_stderr():
-        for number, (run_dir, step) in enumerate(runs, 1):
+        for number, (run_dir, step) in enumerate(agents, 1):
             try:
                 rows.append(evaluate_run(run_dir, *settings, step, *more))
             except (UserError, Fault) as error:
                 mistakes += isinstance(error, NoRun)
                 why_not[str(run_dir)] = " ".join(str(error).split("\n"))
-            show(f"{number}/{len(runs)} {run_dir}: {'not evaluated' if str(run_dir) in why_not else 'evaluated'}")
-    if not rows and mistakes == len(runs):
+            show(f"{number}/{len(agents)} {run_dir}: {'not evaluated' if str(run_dir) in why_not else 'evaluated'}")
+    if not rows and mistakes == len(agents):
         raise UserError(*why_not.values())
-    _print_many(rows, why_not, overrides, args)
+    _print_many(rows, why_not, overrides, json, csv)
     return 1 if why_not else 0
 
 
@@ -111,7 +117,7 @@ def _require_writable(path: Path) -> None:
 
 
 def _print_many(
-    rows: Sequence[dict[str, Any]], why_not: dict[str, str], overrides: Sequence[str], args: Arguments
+    rows: Sequence[dict[str, Any]], why_not: dict[str, str], overrides: Sequence[str], json: bool, csv: Path | None
 ) -> None:
     from rlmem.evidence.page.evaluations import evaluated, means, means_table, runs_table
     from rlmem.record.tables import Table
@@ -119,7 +125,7 @@ def _print_many(
     runs = evaluated(rows, shell(*overrides))
     cells = means(runs)
     lines = [run.flat() for run in runs]
-    if args.json:
+    if json:
         left_out = [{"run": run_dir, "why": why} for run_dir, why in why_not.items()]
         show(dumps({"runs": lines, "cells": [cell.flat() for cell in cells], "not_evaluated": left_out}, indent=2))
     else:
@@ -129,11 +135,11 @@ def _print_many(
             show(means_table(cells).text())
         for run_dir, why in why_not.items():
             show(f"not evaluated: {why if why.startswith(run_dir) else f'{run_dir}: {why}'}")
-    if args.csv and lines:
+    if csv and lines:
         columns = list(dict.fromkeys(key for line in lines for key in line))
         table = Table("", columns, [[line.get(key) for key in columns] for line in lines])
-        with writing(args.csv, EXAMPLE):
-            args.csv.write_text(table.csv(), encoding="utf-8")
+        with writing(csv, EXAMPLE):
+            csv.write_text(table.csv(), encoding="utf-8")
 
 
 def _table(result: dict[str, Any]) -> str:

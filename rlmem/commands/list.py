@@ -1,56 +1,56 @@
-"""`rlmem list`: the options of the config groups, and the experiments."""
+"""`rlmem list`: show the memories, environments and other options."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rlmem.commands.toolkit import Arguments, Parser, stdout_to_stderr
+from rlmem.commands.toolkit import Flag, Words, stdout_to_stderr
 from rlmem.config.messages import mistake, nearest, shell
 from rlmem.errors import UserError
 from rlmem.system.command import show
 from rlmem.system.strictjson import dumps
 
-PARSER = Parser(
-    "list",
-    "Show every config group and its options, or those that are named; `*` marks the default.",
-    "",
-    "env",
-    "memory algo --json",
-    "memory ffm gru",
-    "experiment           what `rlmem reproduce` can run, its cost, and what has come out so far",
-    "experiment shm ffm/table4    the items of one paper, and one of another",
-    "experiment --markdown    budget, verdict, runs and commit of every item as a table",
-    "claim --markdown     what the papers say, clause by clause, and what tests it",
-    "claim ffm            the same of one paper",
-    "metric               what the names in metrics.jsonl mean",
-)
-what = "a group, experiment, claim (its names are papers) or metric, then names in it if not all"
-what += "; also hydra.searchpath=[file://FOLDER]"
-as_json = "print JSON: a list for each group, by its name; of experiments or of claims alone, the list itself"
-PARSER.add_argument("what", nargs="*", metavar="GROUP", help=what)
-PARSER.add_argument("--json", action="store_true", help=as_json)
-PARSER.add_argument("--markdown", action="store_true", help="print claims, or how experiments stand, as Markdown")
+PRINTS = True
 
 Groups = Mapping[str, Mapping[str, str]]
 """Group -> option -> its description."""
 
 
-def run(args: Arguments) -> None:
+def run(what: Words, *, json: Flag = False, markdown: Flag = False) -> None:
+    """Show every config group and its options, or those that are named; `*` marks the default.
+
+    what GROUP: a group, experiment, claim (its names are papers) or metric, then names in it if not all; also
+        hydra.searchpath=[file://FOLDER]
+    json: print JSON: a list for each group, by its name; of experiments or of claims alone, the list itself
+    markdown: print claims, or how experiments stand, as Markdown
+
+    Examples:
+
+        env
+        memory algo --json
+        memory ffm gru
+        experiment           what `rlmem reproduce` can run, its cost, and what has come out so far
+        experiment shm ffm/table4    the items of one paper, and one of another
+        experiment --markdown    budget, verdict, runs and commit of every item as a table
+        claim --markdown     what the papers say, clause by clause, and what tests it
+        claim ffm            the same of one paper
+        metric               what the names in metrics.jsonl mean
+    """
     from rlmem.config.catalog import as_text, catalog
 
-    lines = [text for text in args.what if text.startswith("hydra.searchpath=")]
+    lines = [text for text in what if text.startswith("hydra.searchpath=")]
     groups = catalog(lines)
-    asked = _asked([text for text in args.what if text not in lines], groups)
+    asked = _asked([text for text in what if text not in lines], groups)
     of_papers = list(asked) in (["claim"], ["experiment"])
-    if args.markdown and (args.json or not of_papers):
-        what = "is for claims or experiments alone, and without --json"
-        raise mistake("--markdown", what, example="rlmem list claim --markdown")
-    if args.json:
+    if markdown and (json or not of_papers):
+        problem = "is for claims or experiments alone, and without --json"
+        raise mistake("--markdown", problem, example="rlmem list claim --markdown")
+    if json:
         found = {group: _data(group, names, lines, groups) for group, names in asked.items()}
         found = found or {group: _options(options) for group, options in groups.items()}
         show(dumps(next(iter(found.values())) if of_papers else found, indent=2))
     elif asked:
-        show("\n\n".join(_text(group, names, lines, groups, args.markdown) for group, names in asked.items()))
+        show("\n\n".join(_text(group, names, lines, groups, markdown) for group, names in asked.items()))
     else:
         show(as_text(groups))
 

@@ -1,67 +1,91 @@
-"""`rlmem sweep`: many runs, which the same command continues after an interruption."""
+"""`rlmem sweep`: train many agents; after an interruption, the same command continues."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
-from rlmem.commands.toolkit import Arguments, Parser, directory_of_status, integer_from, pool_options, refuse_changes
+from rlmem.commands.toolkit import (
+    Count,
+    Dir,
+    Flag,
+    Natural,
+    Pool,
+    Repeated,
+    Words,
+    directory_of_status,
+    refuse_changes,
+)
 from rlmem.config.messages import mistake, nearest, shell
 from rlmem.errors import UserError
 from rlmem.system.command import show
 
-SPECIFYING = ("dir", "dry_run", "maximize", "minimize", "sampler")
-"""The flags that specify a new sweep, beside --pair."""
-
-PARSER = Parser(
-    "sweep",
-    "Run one job per combination of values, each in a process and a run directory of its own. The same command\n"
-    "again continues the sweep: finished jobs are skipped, interrupted ones resumed.",
-    "memory=ffm,gru seed=0,1,2 env=repeat_first",
-    "memory=ffm,gru memory.ffm.trace_size=16,32       a key of one option",
-    '--pair "env=repeat_first,autoencode algo.gamma=0.9,0.99" seed=0,1',
-    "my_sweep.yaml --jobs 4",
-    "sweeps/my_sweep --retry-failed                   continue a directory",
-    "status sweeps/my_sweep --watch",
-    "--trials 20 algo.lr='tag(log, interval(1e-5,1e-2))' memory=ffm,gru",
-)
-what = "key=value,value ... with or without FILE.yaml; DIR; or: status DIR"
-PARSER.add_argument("what", nargs="*", metavar="WHAT", help=what)
-PARSER.add_argument("--dir", type=Path, metavar="DIR", help="the directory of the sweep (sweeps/<name>)")
-PARSER.add_argument("--pair", action="append", default=[], metavar='"k=a,b k=c,d"', help="values that go together")
-PARSER.add_pool("jobs", "a job")
-PARSER.add_argument("--retries", type=integer_from(0), default=1, metavar="K", help="new attempts after failures (1)")
-PARSER.add_argument("--dry-run", action="store_true", help="check and list the jobs only")
-PARSER.add_argument("--trials", type=integer_from(1), metavar="N", help="search with Optuna, N jobs in all")
-sampler = "of a search: tpe learns from earlier jobs, random does not (tpe)"
-PARSER.add_argument("--sampler", choices=["tpe", "random"], help=sampler)
-direction = PARSER.add_mutually_exclusive_group()
-direction.add_argument("--maximize", action="store_true", help="search for a high return (the default)")
-direction.add_argument("--minimize", action="store_true", help="search for a low return")
-PARSER.add_argument("--json", action="store_true", help="status: print JSON only")
-PARSER.add_argument("--watch", action="store_true", help="status: keep the table up to date")
-PARSER.add_trust()
+TRAINS = True
 
 
-def run(args: Arguments) -> int:
-    if args.what[:1] == ["status"]:
-        _print_status(args)
+def run(
+    what: Words,
+    *,
+    dir: Dir | None = None,
+    pair: Repeated = (),
+    pool: Pool,
+    retries: Natural = 1,
+    dry_run: Flag = False,
+    trials: Count | None = None,
+    sampler: Literal["tpe", "random"] | None = None,
+    maximize: Flag = False,
+    minimize: Flag = False,
+    json: Flag = False,
+    watch: Flag = False,
+) -> int:
+    """Run one job per combination of values, each in a process and a run directory of its own. The same command
+    again continues the sweep: finished jobs are skipped, interrupted ones resumed.
+
+    what WHAT: key=value,value ... with or without FILE.yaml; DIR; or: status DIR
+    dir: the directory of the sweep (sweeps/<name>)
+    pair "k=a,b k=c,d": values that go together
+    retries K: new attempts after failures
+    dry_run: check and list the jobs only
+    trials: search with Optuna, N jobs in all
+    sampler: of a search: tpe learns from earlier jobs, random does not (tpe)
+    maximize: search for a high return (the default)
+    minimize: search for a low return
+    json: status: print JSON only
+    watch: status: keep the table up to date
+
+    Examples:
+        memory=ffm,gru seed=0,1,2 env=repeat_first
+        memory=ffm,gru memory.ffm.trace_size=16,32       a key of one option
+        --pair "env=repeat_first,autoencode algo.gamma=0.9,0.99" seed=0,1
+        my_sweep.yaml --jobs 4
+        sweeps/my_sweep --retry-failed                   continue a directory
+        status sweeps/my_sweep --watch
+        --trials 20 algo.lr='tag(log, interval(1e-5,1e-2))' memory=ffm,gru
+    """
+    if what[:1] == ["status"]:
+        _print_status(what[1:], json, watch)
         return 0
-    places = [text for text in args.what if "=" not in text or Path(text).is_dir()]
-    place, overrides = _place(places), [text for text in args.what if text not in places]
-    options = pool_options(args, retries=args.retries, trials=args.trials)
-    from rlmem.sweep.run import default_folder, dry_run, sweep
+    if maximize and minimize:
+        raise UserError("rlmem sweep: --maximize and --minimize exclude each other; e.g. --trials 20 --minimize")
+    places = [text for text in what if "=" not in text or Path(text).is_dir()]
+    place, overrides = _place(places), [text for text in what if text not in places]
+    options = pool.options(retries=retries, trials=trials)
+    from rlmem.sweep.run import default_folder, sweep
+    from rlmem.sweep.run import dry_run as listed
     from rlmem.sweep.spec import EXAMPLE, Direction, specify
 
     if place is not None and place.is_dir():
-        refuse_changes(place, "jobs", args, SPECIFYING, others=[*overrides, *args.pair])
+        specifying = {"dir": dir, "dry_run": dry_run, "maximize": maximize, "minimize": minimize, "sampler": sampler}
+        refuse_changes(place, "jobs", specifying, others=[*overrides, *pair])
         return sweep(None, place, options)
-    if place is None and not overrides and not args.pair:
+    if place is None and not overrides and not pair:
         raise mistake("rlmem sweep", "nothing to sweep", example=EXAMPLE)
-    if args.trials is None and (args.maximize or args.minimize or args.sampler):
+    if trials is None and (maximize or minimize or sampler):
         raise UserError("rlmem sweep: --maximize, --minimize and --sampler are for a search; e.g. --trials 20")
-    direction: Direction = "minimize" if args.minimize else "maximize" if args.trials else None
-    spec = specify(place, overrides, args.pair, direction, args.sampler or "tpe")
-    folder = args.dir or default_folder(spec, place, whole=not overrides and not args.pair)
-    if args.dry_run:
-        show(dry_run(spec, folder))
+    direction: Direction = "minimize" if minimize else "maximize" if trials else None
+    spec = specify(place, overrides, pair, direction, sampler or "tpe")
+    folder = dir or default_folder(spec, place, whole=not overrides and not pair)
+    if dry_run:
+        show(listed(spec, folder))
         return 0
     return sweep(spec, folder, options)
 
@@ -83,16 +107,17 @@ def _place(given: list[str]) -> Path | None:
     return path
 
 
-def _print_status(args: Arguments) -> None:
-    folder = directory_of_status("sweep", args.what[1:], "sweeps/mine")
+def _print_status(folders: Sequence[str], json: bool, watch: bool) -> None:
+    folder = directory_of_status("sweep", folders, "sweeps/mine")
     from rlmem.sweep.manifest import holds_sweep
-    from rlmem.sweep.status import as_json, print_table, watch
+    from rlmem.sweep.status import as_json, print_table
+    from rlmem.sweep.status import watch as keep_up_to_date
 
     if not holds_sweep(folder):
         raise mistake(str(folder), "holds no sweep", example="rlmem sweep status sweeps/mine")
-    if args.json:
+    if json:
         show(as_json(folder))
-    elif args.watch:
-        watch(folder)
+    elif watch:
+        keep_up_to_date(folder)
     else:
         print_table(folder)

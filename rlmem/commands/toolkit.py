@@ -1,51 +1,60 @@
-"""What the commands share: a parser with examples, and keeping stdout for results."""
+"""What the commands share: the parser that is made of a command's function, kinds of arguments, stdout for results.
+
+A command is a file of this package. Its first line is shown by `rlmem --help`; its function `run` has an argument for
+each of the command, keywords being flags, and the docstring of `run` is what `rlmem COMMAND --help` shows.
+"""
 
 import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from types import ModuleType
+from typing import Annotated, Any, NoReturn
 
 from rlmem.config.messages import mistake, nearest, shell
 from rlmem.errors import UserError
+from rlmem.system.declared import Declared, add_options, integer_from, read
 
-Arguments = argparse.Namespace
-"""The arguments of a command line, as its parser has read them."""
+MADE = ("debug", "again")
+"""Arguments of a `run` that are not made of a flag: of --debug, which all commands have, and of all that was typed."""
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with examples, whose errors are UserErrors."""
+    """argparse with examples, whose errors are UserErrors.
 
-    def __init__(self, verb: str, description: str, *examples: str) -> None:
-        epilog = "\n".join(["examples:", *(f"  rlmem {verb} {example}".rstrip() for example in examples)])
+    verb: the command
+    words: what is typed after it, on which the flags of `rlmem analyze` depend
+    """
+
+    def __init__(self, verb: str, words: Sequence[str] = ()) -> None:
+        self.verb, self.module = verb, module_of(verb)
+        declared = _declared(self.module, "run")
+        self.names = {option.name: option.kind for option in declared.options}
+        epilog = "\n".join(["examples:", *(f"  rlmem {verb} {example}".rstrip() for example in declared.examples)])
         raw = argparse.RawDescriptionHelpFormatter
-        super().__init__(f"rlmem {verb}", None, description, epilog, formatter_class=raw, allow_abbrev=False)
+        super().__init__(f"rlmem {verb}", None, declared.description, epilog, formatter_class=raw, allow_abbrev=False)
         self.add_argument("--debug", action="store_true", help="show the traceback of a mistake too")
+        kinds = KINDS | kinds_of(self.module)
+        for option in declared.options:
+            if option.name not in MADE:
+                options = _declared(sys.modules[__name__], "Pool").options if option.kind == "Pool" else [option]
+                add_options(self, options, kinds)
+        if extend := getattr(self.module, "extend", None):
+            extend(self, words)
 
-    def add_overrides(self, help: str) -> None:
-        self.add_argument("overrides", nargs="*", metavar="key=value", help=help)
-
-    def add_run(self) -> None:
-        self.add_argument("run", type=Path, metavar="RUN", help="a run directory")
-        self.add_trust()
-
-    def add_trust(self) -> None:
-        self.add_argument("--trust", action="store_true", help="run the code that another user's directory names")
-
-    def add_step(self) -> None:
-        which = "the checkpoint of this step, or best: the agent of the best evaluation (the newest); also as RUN@T"
-        read = lambda text: text if text == "best" else integer_from(0)(text)  # noqa: E731
-        self.add_argument("--step", type=read, metavar="T", help=which)
-
-    def add_pool(self, jobs: str, job: str) -> None:
-        """How many processes run at once, and where; `jobs` is the command's word for their work."""
-        one, again = integer_from(1), f"give failed {jobs} all their attempts again"
-        self.add_argument("--jobs", type=one, metavar="N", help=f"{jobs} at once (cores / threads of {job})")
-        self.add_argument("--gpus", type=device_list, default=(), metavar="0,1", help=f"GPUs to spread the {jobs} over")
-        self.add_argument("--per-gpu", type=one, metavar="N", help=f"{jobs} at once on each of --gpus (1)")
-        self.add_argument("--retry-failed", action="store_true", help=again)
+    def call(self, words: Sequence[str]) -> int:
+        """Run the command; returns its exit code."""
+        values = vars(self.parse_intermixed_args(words))
+        values["again"] = shell("rlmem", self.verb, *(word for word in words if word != "--retry-failed"))
+        if "pool" in self.names:
+            values["pool"] = Pool(**{name: values.pop(name) for name in Pool.__dataclass_fields__})
+        for name in set(MADE) - set(self.names):
+            del values[name]
+        return self.module.run(**values) or 0
 
     def error(self, message: str) -> NoReturn:
         unknown = message.partition("unrecognized arguments: ")[2]
@@ -53,27 +62,15 @@ class Parser(argparse.ArgumentParser):
         raise mistake(self.prog, message, near=near, example=f"{self.prog} --help")
 
 
-@contextlib.contextmanager
-def stdout_to_stderr() -> Iterator[None]:
-    """Keep stdout for the result: libraries print there, PyBullet even from C."""
-    sys.stdout.flush()
-    stdout = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-    finally:
-        os.dup2(stdout, 1)
-        os.close(stdout)
+def module_of(verb: str) -> ModuleType:
+    """The module of a command."""
+    return import_module(f"rlmem.commands.{verb.replace('-', '_')}")
 
 
-def integer_from(least: int) -> Callable[[str], int]:
-    def integer(text: str) -> int:
-        if not text.isdigit() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"expected an integer >= {least}, got {text!r}")
-        return int(text)
-
-    return integer
+def _declared(module: ModuleType, name: str) -> Declared:
+    declared = read(Path(module.__file__ or ""), name)
+    assert declared is not None, f"{module.__name__} has no {name}"
+    return declared
 
 
 def integers(text: str) -> tuple[int, ...]:
@@ -105,18 +102,94 @@ def device_list(text: str) -> tuple[str, ...]:
     return devices
 
 
-def pool_options(args: Arguments, **more: Any) -> Any:
-    """The `rlmem.sweep.run.Options` of the flags of `Parser.add_pool` and of `more`."""
-    if args.per_gpu and not args.gpus:
-        raise UserError(f"--per-gpu {args.per_gpu}: on which? needs --gpus; e.g. --gpus 0,1 --per-gpu 2")
-    from rlmem.sweep.run import Options
+class Kind:
+    """How argparse reads an argument: keywords of its `add_argument`."""
 
-    return Options(args.jobs, args.gpus, args.per_gpu or 1, retry_failed=args.retry_failed, trust=args.trust, **more)
+    def __init__(self, **how: Any) -> None:
+        self.how = how
 
 
-def refuse_changes(folder: Path, parts: str, args: Arguments, flags: Iterable[str], others: Iterable[str] = ()) -> None:
+Count = Annotated[int, Kind(type=integer_from(1), metavar="N")]
+Natural = Annotated[int, Kind(type=integer_from(0), metavar="N")]
+Several = Annotated[int, Kind(type=integer_from(2), metavar="N")]
+Number = Annotated[float, Kind(type=float, metavar="X")]
+Flag = Annotated[bool, Kind(action="store_true")]
+Trust = Annotated[bool, Kind(action="store_true", help="run the code that another user's directory names")]
+Text = Annotated[str, Kind(metavar="TEXT")]
+Words = Annotated[Sequence[str], Kind(nargs="*")]
+SomeWords = Annotated[Sequence[str], Kind(nargs="+")]
+Overrides = Annotated[Sequence[str], Kind(nargs="*", metavar="key=value")]
+Repeated = Annotated[Sequence[str], Kind(action="append", default=[])]
+Names = Annotated[Sequence[str], Kind(type=lambda text: text.split(","), metavar="A,B")]
+Seeds = Annotated[Sequence[int], Kind(type=integers, metavar="SEEDS")]
+Devices = Annotated[tuple[str, ...], Kind(type=device_list, metavar="0,1")]
+Dir = Annotated[Path, Kind(type=Path, metavar="DIR")]
+OutFile = Annotated[Path, Kind(type=out_file, metavar="FILE")]
+Folders = Annotated[Sequence[Path], Kind(nargs="+", type=folder, metavar="DIR")]
+Run = Annotated[Path, Kind(type=Path, metavar="RUN", help="a run directory")]
+Step = Annotated[
+    int | str | None,
+    Kind(
+        type=lambda text: text if text == "best" else integer_from(0)(text),
+        metavar="T",
+        help="the checkpoint of this step, or best: the agent of the best evaluation (the newest); also as RUN@T",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Processes at once, and where they run: flags of the commands that train many agents.
+
+    jobs: processes at once (cores / threads of one)
+    gpus: GPUs to spread the processes over
+    per_gpu: processes at once on each of --gpus (1)
+    retry_failed: give what failed all its attempts again
+    """
+
+    jobs: Count | None = None
+    gpus: Devices = ()
+    per_gpu: Count | None = None
+    retry_failed: Flag = False
+    trust: Trust = False
+
+    def options(self, **more: Any) -> Any:
+        """The `rlmem.sweep.run.Options` of these flags and of `more`."""
+        if self.per_gpu and not self.gpus:
+            raise UserError(f"--per-gpu {self.per_gpu}: on which? needs --gpus; e.g. --gpus 0,1 --per-gpu 2")
+        from rlmem.sweep.run import Options
+
+        return Options(
+            self.jobs, self.gpus, self.per_gpu or 1, retry_failed=self.retry_failed, trust=self.trust, **more
+        )
+
+
+def kinds_of(module: ModuleType) -> dict[str, Mapping[str, Any]]:
+    """Name of a kind -> how argparse reads an argument that is annotated with it, of a module."""
+    return {name: it.__metadata__[0].how for name, it in vars(module).items() if hasattr(it, "__metadata__")}
+
+
+KINDS = kinds_of(sys.modules[__name__])
+"""The kinds that all commands know."""
+
+
+@contextlib.contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """Keep stdout for the result: libraries print there, PyBullet even from C."""
+    sys.stdout.flush()
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
+
+
+def refuse_changes(folder: Path, parts: str, flags: Mapping[str, Any], others: Sequence[str] = ()) -> None:
     """Raise UserError if any of these `flags` or `others` is given: the jobs or agents of a directory are fixed."""
-    if given := [*others, *(f"--{flag.replace('_', '-')}" for flag in flags if getattr(args, flag))]:
+    if given := [*others, *(f"--{flag.replace('_', '-')}" for flag, value in flags.items() if value)]:
         example = f"rlmem {'sweep' if parts == 'jobs' else 'population'} {shell(folder)}"
         raise mistake(given[0], f"{folder} already says what its {parts} are", example=example)
 

@@ -1,32 +1,29 @@
-"""`rlmem verify-results`: what is published, recomputed from its data."""
+"""`rlmem verify-results`: recompute published results from their data."""
 
 from pathlib import Path
 
-from rlmem.commands.toolkit import Arguments, Parser
+from rlmem.commands.toolkit import Dir, Flag
 from rlmem.system.command import show
 
-PARSER = Parser(
-    "verify-results",
-    "Recompute the metrics of all runs, the tables, verdicts and rankings, and the pictures of published results from\n"
-    "the data they are made of, and name what differs and what cannot be recomputed. The exit code is 1 if anything\n"
-    "differs, or nothing could be recomputed.",
-    "",
-    "results",
-    "results --no-pictures      seconds instead of a minute",
-)
-where = "published results (results, or those that rlmem ships)"
-PARSER.add_argument("folder", nargs="?", type=Path, metavar="DIR", help=where)
-written = "the document that `rlmem report DIR --markdown` wrote (RESULTS.md beside DIR)"
-PARSER.add_argument("--markdown", type=Path, metavar="FILE", help=written)
-PARSER.add_argument("--no-pictures", action="store_true", help="do not draw the learning curves again")
 
+def run(folder: Dir | None = None, *, markdown: Dir | None = None, no_pictures: Flag = False) -> int:
+    """Recompute the metrics of all runs, the tables, verdicts and rankings, and the pictures of published results from
+    the data they are made of, and name what differs and what cannot be recomputed. The exit code is 1 if anything
+    differs, or nothing could be recomputed.
 
-def run(args: Arguments) -> int:
+    folder: published results (results, or those that rlmem ships)
+    markdown FILE: the document that `rlmem report DIR --markdown` wrote (RESULTS.md beside DIR)
+    no_pictures: do not draw the learning curves again
+
+    Examples:
+        results
+        results --no-pictures      seconds instead of a minute
+    """
     from rlmem.config.paths import results_dir
     from rlmem.evidence.page.verify import verify
 
-    folder = args.folder or (Path("results") if Path("results").is_dir() else results_dir() or Path("results"))
-    found = verify(folder, args.markdown, pictures=not args.no_pictures)
+    folder = folder or (Path("results") if Path("results").is_dir() else results_dir() or Path("results"))
+    found = verify(folder, markdown, pictures=not no_pictures)
     for line in found.notes:
         show(f"note     {line}")
     for line in found.differs:

@@ -1,4 +1,4 @@
-"""The cost of a reproduction: of runs that were timed here, of shipped runs like them, or of runs of the same kind."""
+"""The cost of a reproduction: of runs that were timed here, or else of shipped runs of the same kind."""
 
 import statistics
 from collections import defaultdict
@@ -19,9 +19,9 @@ class Cost(NamedTuple):
     """The cost of runs together.
 
     steps: environment steps
-    seconds: seconds of one core, 0 where no run with the algorithm of one of them was ever timed
-    alike: the runs that were never timed themselves, nor shipped; their time is that of runs of the same kind, whose
-        width, batches and other settings may differ
+    seconds: seconds of one core, 0 if no run with the algorithm of one of them was ever timed
+    alike: the runs that were never timed here; their time is that of runs of the same kind, whose width, batches and
+        other settings may differ
     """
 
     steps: int
@@ -33,18 +33,16 @@ def cost_of(planned: Sequence[Cell]) -> Cost:
     """The cost of the runs of these cells."""
     from rlmem.run.timing import timed  # which imports torch: only who asks for a cost needs it
 
-    here, shipped = timed(), _shipped()
+    here, per_step = timed(), _seconds_per_step()
     steps, seconds, alike = 0, 0.0, 0
     for cell in planned:
         each, runs = steps_of(cell.overrides), len(cell.seeds)
         steps += each * runs
         if cell.overrides in here:
             seconds += here[cell.overrides].seconds * runs
-        elif (lines := " ".join(cell.overrides)) in shipped:
-            seconds += shipped[lines] * runs
         else:
             own = kind(cell.overrides)
-            seconds += next((shipped[own[:n]] for n in (3, 2, 1) if own[:n] in shipped), nan) * each * runs
+            seconds += next((per_step[own[:n]] for n in (3, 2, 1) if own[:n] in per_step), nan) * each * runs
             alike += runs
     return Cost(steps, 0.0 if isnan(seconds) else seconds, alike)
 
@@ -74,18 +72,15 @@ def duration(seconds: float) -> str:
 
 
 @cache
-def _shipped() -> dict[str | tuple[str, ...], float]:
-    """Medians over the shipped runs that were timed: of their seconds, by their overrides in one line without the seed,
-    and of their seconds per step, by their kind and every prefix of it."""
-    root, times = results_dir(), defaultdict[str | tuple[str, ...], list[float]](list)
+def _seconds_per_step() -> dict[tuple[str, ...], float]:
+    """Medians over the shipped runs that were timed, by their kind and every prefix of it."""
+    root, times = results_dir(), defaultdict[tuple[str, ...], list[float]](list)
     files = [file for file in sorted(root.glob("*/*.csv")) if not file.name.endswith(".curves.csv")] if root else []
     for record in (record for file in files for record in read_results(file)):
         if record.steps and record.seconds > 0 and record.overrides:
             own = kind(record.overrides.split(" "))
             for length in (1, 2, 3):
                 times[own[:length]].append(record.seconds / record.steps)
-            if record.overrides.endswith(seed := f" seed={record.seed}"):
-                times[record.overrides.removesuffix(seed)].append(record.seconds)
     return {key: statistics.median(seconds) for key, seconds in times.items()}
 
 

@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from math import nan
 from typing import Any, Literal, NamedTuple, cast
@@ -193,31 +194,29 @@ def check(
     other: gives the scores of another metric, of which more is better
     possible: gives the values that the mean of some columns can have
     """
-    asked: list[tuple[Expectation, str, Sequence[str], str]] = []  # with the row on the left, columns and their name
+    ours = Numbers(scores, higher, exact, possible)
+    findings = []  # each still without the number of all
     for expectation in expectations:
+        numbers = Numbers(other(expectation.metric), exact=exact) if expectation.metric else ours
         known = {*expectation.rows} <= {*rows, *peers} and (not expectation.at or expectation.at in columns)
         places = [(name, [name] if name in columns else []) for name in expectation.on]
         places = places or [(columns[0] if len(columns) == 1 else "mean", [*columns])]
         for left, (where, of) in product(rows if expectation.left == ALL else [expectation.left], places):
-            asked.append((expectation, left, of if known else [], where))
-    return [
-        _finding(*each, other(metric), True, exact, len(asked), lambda columns: ANY)
-        if (metric := each[0].metric)
-        else _finding(*each, scores, higher, exact, len(asked), possible)
-        for each in asked
-    ]
+            findings.append(partial(_finding, expectation, left, of if known else [], where, numbers))
+    return [finding(len(findings)) for finding in findings]
+
+
+class Numbers(NamedTuple):
+    """The runs that expectations are tested with; see `check`."""
+
+    scores: Scores
+    higher: bool = True
+    exact: bool = False
+    possible: Callable[[Sequence[str]], Range] = lambda columns: ANY
 
 
 def _finding(
-    expectation: Expectation,
-    left: str,
-    columns: Sequence[str],
-    where: str,
-    scores: Scores,
-    higher: bool,
-    exact: bool,
-    among: int,
-    possible: Callable[[Sequence[str]], Range],
+    expectation: Expectation, left: str, columns: Sequence[str], where: str, numbers: Numbers, among: int
 ) -> Finding:
     """The finding about the mean of some columns of a row, none if the budget lacks them; one of `among` in its table.
 
@@ -228,6 +227,7 @@ def _finding(
     text = text.replace(ALL, left) if expectation.left == ALL else text
     finding = Finding(text, where, expectation.sign, clause=expectation.clause)
     beside, right = [expectation.at] if expectation.at else columns, expectation.right
+    scores, higher, exact, possible = numbers
     ours, theirs = side_of(scores, left, columns, exact), side_of(scores, right, beside, exact)
     if not columns or ours is None or theirs is None:
         return finding

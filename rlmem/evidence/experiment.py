@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr
 
-from rlmem.config.messages import nearest, sentence
-from rlmem.errors import UserError
+from rlmem.config.messages import mistake, nearest
 from rlmem.evidence.expect import Expectation, Expected, Untestable, parse_all
 from rlmem.evidence.registration import Registration, Version
 from rlmem.evidence.sections import (
@@ -121,8 +120,7 @@ class Experiment(Part):
     def budget(self, name: str) -> Budget:
         """The budget of this name. Raises UserError if the experiment has none."""
         if name not in self.budgets:
-            where = f"--budget {name}"
-            raise UserError(sentence(where, "no such budget", near=nearest(name, self.budgets), accepted=self.budgets))
+            raise mistake(f"--budget {name}", "no such budget", near=nearest(name, self.budgets), accepted=self.budgets)
         return self.budgets[name]
 
     def at(self, budget: str) -> Planned:
@@ -230,7 +228,7 @@ class Planned:
         names = {*self.experiment.rows, *self.experiment.columns, *self.experiment.peers}
         if known := next((row for row in rows if row in names), None):
             problem, example = "is a name of the file already", f"--rows my_{known}=memory=gru"
-            raise UserError(sentence(f"--rows {known}", problem, example=example))
+            raise mistake(f"--rows {known}", problem, example=example)
         return replace(self, own_rows={**self.own_rows, **{name: tuple(lines) for name, lines in rows.items()}})
 
     def expecting(self, version: Version) -> Planned:
@@ -254,12 +252,10 @@ class Planned:
                 names = [*rows, *columns]
                 example = f"--cells {every[0].name.replace(' ', '_')}" if every else None
                 near = nearest(pattern, [*names, *words(names), *(cell.name for cell in every)])
-                where = f"--cells {pattern}"
-                raise UserError(sentence(where, "no such cell", near=near, accepted=names, example=example))
+                raise mistake(f"--cells {pattern}", "no such cell", near=near, accepted=names, example=example)
         known = [str(seed) for seed in self.chosen.seeds or self.experiment.seeds]
         if unknown := [str(seed) for seed in seeds if str(seed) not in known]:
-            example = f"--seeds {known[0]}"
-            raise UserError(sentence(f"--seeds {unknown[0]}", "no such seed", accepted=known, example=example))
+            raise mistake(f"--seeds {unknown[0]}", "no such seed", accepted=known, example=f"--seeds {known[0]}")
         some = [cell for cell in every if not wanted or any(_fits(pattern, cell) for pattern in wanted)]
         return [replace(cell, seeds=tuple(s for s in cell.seeds if not seeds or s in seeds)) for cell in some]
 

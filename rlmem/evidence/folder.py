@@ -9,7 +9,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from rlmem.config.messages import sentence
+from rlmem.config.messages import mistake
 from rlmem.errors import UserError, writing
 from rlmem.evidence.experiment import BUDGETS
 from rlmem.evidence.sections import Lines
@@ -67,11 +67,9 @@ def parse_rows(texts: Sequence[str]) -> dict[str, Lines]:
         name, _, overrides = text.partition("=")
         lines = tuple(NEXT.split(overrides))
         if not NAME.fullmatch(name) or not all(re.match(r"[+~]{0,2}[\w./@]+=", line) for line in lines):
-            raise UserError(
-                sentence(f"--rows {text}", "expected NAME=KEY=VALUE, and more with commas", example=EXAMPLE)
-            )
+            raise mistake(f"--rows {text}", "expected NAME=KEY=VALUE, and more with commas", example=EXAMPLE)
         if name in rows:
-            raise UserError(sentence(f"--rows {text}", f"a second row {name}", example=EXAMPLE))
+            raise mistake(f"--rows {text}", f"a second row {name}", example=EXAMPLE)
         rows[name] = lines
     return rows
 

@@ -11,19 +11,17 @@ import yaml
 from packaging.version import InvalidVersion, Version
 
 from rlmem.config.catalog import default_choices
-from rlmem.config.messages import sentence
+from rlmem.config.messages import mistake
 from rlmem.config.paths import experiments_dir
-from rlmem.errors import UserError
 from rlmem.evidence.catalog import find, names
 from rlmem.evidence.expect import NOT_TESTABLE
 from rlmem.evidence.experiment import BUDGETS, Experiment, Planned
 from rlmem.evidence.folder import CELLS, remembered
 from rlmem.evidence.measure import Measured
-from rlmem.evidence.populations import Populations
 from rlmem.evidence.records import Record, shipped_records
 from rlmem.evidence.runner import Runner
 from rlmem.evidence.sections import Lines
-from rlmem.evidence.training import Training
+from rlmem.evidence.training import Populations, Training
 from rlmem.evidence.verdict import Outcome, Word
 from rlmem.record.tables import Cell, Table
 
@@ -42,7 +40,7 @@ def runner_of(
     kind = kinds.get(planned.run, Measured)
     if rows and kind is not Training:
         problem = "only training runs can have rows of your own"
-        raise UserError(sentence(f"--rows {next(iter(rows))}", problem, example="rlmem reproduce rlmem/leaderboard"))
+        raise mistake(f"--rows {next(iter(rows))}", problem, example="rlmem reproduce rlmem/leaderboard")
     runner = kind(planned, root, folder)
     if kind is Training:
         runner.planned = runner.planned.with_rows({**remembered(runner.runs / CELLS), **(rows or {})})
@@ -101,17 +99,24 @@ def _changes() -> list[dict[str, Any]]:
     return yaml.safe_load(file.read_text(encoding="utf-8")) if file and file.is_file() else []
 
 
+def _every(chosen: Sequence[str]) -> Iterator[tuple[Experiment, list[tuple[Planned, Standing]]]]:
+    """Every item, or only these papers and items, with its standing at every budget."""
+    for experiment in map(find, names(chosen)):
+        at_budgets = [experiment.at(budget) for budget in BUDGETS]
+        yield experiment, [(planned, standing(planned)) for planned in at_budgets]
+
+
 def as_table(chosen: Sequence[str] = ()) -> Table:
-    """A line for every item at every budget that has results, or at `laptop` where none has.
+    """A line for every item at every budget that has results, or at `laptop` if none has.
 
     chosen: only these papers and items
     """
     lines = []
-    for name in names(chosen):
-        every = {budget: standing(find(name).at(budget)) for budget in BUDGETS}
-        for budget, one in every.items():
-            if one.done or (budget == "laptop" and not any(other.done for other in every.values())):
-                lines.append([f"`{name}`", budget, one.word, f"{one.done} of {one.planned}", ", ".join(one.commits)])
+    for experiment, budgets in _every(chosen):
+        for planned, one in budgets:
+            if one.done or (planned.budget == "laptop" and not any(other.done for _, other in budgets)):
+                runs = f"{one.done} of {one.planned}"
+                lines.append([f"`{experiment.name}`", planned.budget, one.word, runs, ", ".join(one.commits)])
     return Table("", ["item", "budget", "verdict", "runs", "commit"], lines)
 
 
@@ -121,15 +126,13 @@ def as_text(chosen: Sequence[str] = ()) -> str:
     chosen: only these papers and items
     """
     lines = []
-    for name in names(chosen):
-        experiment = find(name)
+    for experiment, budgets in _every(chosen):
         shared = f" (the runs of {experiment.runs})" if experiment.runs else ""
-        lines.append(f"{name}: {experiment.title}{shared}")
-        for budget in BUDGETS:
-            planned = experiment.at(budget)
-            cost, one = runner_of(planned).cost_line(planned.cells()), standing(planned)
-            lines.append(f"    {budget:<7} {cost.partition(': ')[2]}")
-            lines += [f"            {one}"] if one.done or budget != "smoke" else []
+        lines.append(f"{experiment.name}: {experiment.title}{shared}")
+        for planned, one in budgets:
+            cost = runner_of(planned).cost_line(planned.cells())
+            lines.append(f"    {planned.budget:<7} {cost.partition(': ')[2]}")
+            lines += [f"            {one}"] if one.done or planned.budget != "smoke" else []
             lines += [f"            shipped results are stale: {'; '.join(one.changes)}"] if one.changes else []
     if not chosen:
         lines += ["tables and figures without an item:"]
@@ -144,19 +147,15 @@ def as_data(chosen: Sequence[str] = ()) -> list[dict[str, Any]]:
     chosen: only these papers and items
     """
     items = []
-    for name in names(chosen):
-        experiment = find(name)
+    for experiment, at_budgets in _every(chosen):
         budgets: dict[str, dict[str, Any]] = {}
-        for budget in BUDGETS:
-            planned = experiment.at(budget)
-            cells, one = planned.cells(), standing(planned)
-            budgets[budget] = {"cells": len(cells), "runs": one.planned}
-            if cost := runner_of(planned).cost(cells):
-                budgets[budget] |= {"steps": cost.steps, "core_seconds": cost.seconds or None}
-            budgets[budget] |= {"verdict": one.word, "runs_done": one.done, "commits": one.commits}
-            budgets[budget]["stale"] = list(one.changes)
-        about = {"name": name, "title": experiment.title, "claim": " ".join(experiment.claim.split())}
-        items.append({**about, "source": experiment.source, "runs_of": experiment.runs, "budgets": budgets})
+        for planned, one in at_budgets:
+            about = budgets[planned.budget] = {"cells": len(planned.cells()), "runs": one.planned}
+            if cost := runner_of(planned).cost(planned.cells()):
+                about |= {"steps": cost.steps, "core_seconds": cost.seconds or None}
+            about |= {"verdict": one.word, "runs_done": one.done, "commits": one.commits, "stale": [*one.changes]}
+        texts = {"title": experiment.title, "claim": " ".join(experiment.claim.split()), "source": experiment.source}
+        items.append({"name": experiment.name, **texts, "runs_of": experiment.runs, "budgets": budgets})
     return items
 
 

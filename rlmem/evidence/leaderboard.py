@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,8 @@ from rlmem.record.tables import Cell, Table, Value
 
 LARGER = 1.1
 """A state with more than this times the numbers of that of `beside` is marked."""
+RNG = partial(np.random.default_rng, SEED)
+"""Makes the generator of an interval; all begin alike, so that the same runs always have the same intervals."""
 Scores = Mapping[str, NDArray[np.float64]]
 """column -> the scores of the runs, [seed], as many in every column."""
 
@@ -51,12 +53,12 @@ class Standings:
     @cached_property
     def aggregate(self) -> dict[str, Interval]:
         """Row -> its interquartile mean over all columns, the best first."""
-        means = {row: interval(scores, iqm, rng=_rng()) for row, scores in self.scores.items()}
+        means = {row: interval(scores, iqm, rng=RNG()) for row, scores in self.scores.items()}
         return dict(sorted(means.items(), key=lambda pair: -np.nan_to_num(pair[1].value, nan=-np.inf)))
 
     @cached_property
     def ranks(self) -> dict[str, Interval]:
-        return ranks(self.scores, iqm, rng=_rng())
+        return ranks(self.scores, iqm, rng=RNG())
 
     def better(self, row: str) -> Interval | None:
         """The chance that a run of a row beats one of `beside`; None for that row, or where it is not ranked.
@@ -65,7 +67,7 @@ class Standings:
         """
         if row == self.board.beside or self.board.beside not in self.scores:
             return None
-        return probability_of_improvement(self.shares[row], self.shares[self.board.beside], rng=_rng()).probability
+        return probability_of_improvement(self.shares[row], self.shares[self.board.beside], rng=RNG()).probability
 
     def cost(self, row: str) -> float | None:
         """The mean cost of the runs of a row; None where it is not known of every column."""
@@ -172,7 +174,3 @@ def _notes(board: Standings) -> list[str]:
 def _rank(rank: Interval) -> Value:
     known = np.isfinite(rank.low)
     return Value(int(rank.value), low=int(rank.low) if known else None, high=int(rank.high) if known else None)
-
-
-def _rng() -> np.random.Generator:
-    return np.random.default_rng(SEED)

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from rlmem import __version__
-from rlmem.config.messages import nearest, sentence
+from rlmem.config.messages import mistake, nearest
 from rlmem.config.paths import experiment_modules
-from rlmem.errors import UserError
 from rlmem.evidence.experiment import Cell
 from rlmem.evidence.records import RESULTS, Record, read_results, write_results
 from rlmem.evidence.runner import Collected, Runner
@@ -42,9 +41,7 @@ def measurement(name: str) -> Callable[..., Values]:
     benchmarks = [module.name for module in pkgutil.iter_modules(experiment_modules()) if module.name not in analyses()]
     if name not in benchmarks:
         accepted = ["train", "population", *benchmarks, *without_run]
-        raise UserError(
-            sentence(f"run: {name}", "no such measurement", near=nearest(name, accepted), accepted=accepted)
-        )
+        raise mistake(f"run: {name}", "no such measurement", near=nearest(name, accepted), accepted=accepted)
     measure: Callable[..., Values] = import_module(f"rlmem.bench.{name}").values
     return lambda path, repetition, rows, **options: measure(path, rows, **options)
 

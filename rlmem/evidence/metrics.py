@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import yaml
 
+from rlmem.config import plainyaml
 from rlmem.config.catalog import default_choices, with_parents
-from rlmem.config.messages import nearest, sentence
+from rlmem.config.messages import mistake, nearest
 from rlmem.config.paths import conf_dir
 from rlmem.config.targets import locate
 from rlmem.errors import UserError
@@ -51,17 +52,7 @@ REDUCTIONS: dict[str, Reduction] = {
     "late_15": lambda steps, values: _late(values, 15),
     "area": _area,
 }
-METRICS: dict[str, tuple[str, str, str]] = {
-    "final_eval": ("greedy evaluation return at the end", GREEDY, "last"),
-    "late_eval": ("greedy evaluation return, mean of the last twentieth of the evaluations", GREEDY, "late"),
-    "late_15_eval": ("greedy evaluation return, mean of the last 15 % of the evaluations", GREEDY, "late_15"),
-    "best_eval": ("best greedy evaluation return so far, as published: no unbiased estimate", GREEDY, "best"),
-    "area_eval": ("greedy evaluation return, mean over the steps of the run: the area under its curve", GREEDY, "area"),
-    "mmer": ("MMER: running maximum of the mean training return, as published", TRAINING, "best"),
-    "final_train": ("mean training return at the end", TRAINING, "last"),
-    "success": ("success rate of greedy evaluation episodes at the end", "eval/greedy/success_rate", "last"),
-    "sampled_eval": ("evaluation return of the sampling policy at the end", "eval/sampled/return_mean", "last"),
-}
+METRICS = {name: tuple(entry) for name, entry in plainyaml.read(Path(__file__).with_name("metrics.yaml")).items()}
 """Name of a metric -> its description, its key of metrics.jsonl, and the name of its reduction.
 
 `last KEY`, `best KEY`, `least KEY`, `late KEY` and `area KEY` are metrics of any key, too; see also `STEPS_TO`.
@@ -87,7 +78,7 @@ def made_of(metric: str) -> tuple[str, Reduction]:
     _, key, how = METRICS.get(metric, (metric, key, how))
     if how not in REDUCTIONS or not key:
         near, accepted = nearest(metric, METRICS), [*METRICS, "steps_to_VALUE", "last KEY"]
-        raise UserError(sentence(f"metric: {metric}", "no such metric", near=near, accepted=accepted))
+        raise mistake(f"metric: {metric}", "no such metric", near=near, accepted=accepted)
     return key, REDUCTIONS[how]
 
 

@@ -6,7 +6,6 @@ published metrics follow from: a line per value of a key of metrics.jsonl, with 
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 from collections import defaultdict
@@ -22,6 +21,7 @@ from rlmem.errors import UserError
 from rlmem.evidence.metrics import NORMALISED, curve_key
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
+from rlmem.record.tables import csv_text
 from rlmem.system.received import csv_rows
 from rlmem.system.strictjson import LARGEST
 
@@ -145,9 +145,8 @@ def read_curves(file: Path) -> list[Curve]:
     """What `write_curves` wrote; [] if there is no such file. Raises UserError."""
     points: dict[Place, list[tuple[int, float]]] = defaultdict(list)
     with _read_as("curves", file):
-        for line in csv_rows(file) if file.exists() else ():
-            place = line["row"], line["column"], integer(line["seed"])
-            points[place].append((integer(line["step"]), real(line["value"])))
+        for place, _, step, value in _points(file):
+            points[place].append((step, value))
     return [Curve(*place, [s for s, _ in pairs], [v for _, v in pairs]) for place, pairs in points.items()]
 
 
@@ -179,10 +178,16 @@ def read_series(file: Path) -> Series:
     """What `write_series` wrote; empty if there is no such file. Raises UserError."""
     series: dict[tuple[str, str, int, str], list[tuple[int, float]]] = defaultdict(list)
     with _read_as("series", file, "rlmem reproduce --publish"):
-        for line in csv_rows(file, packed=True) if file.exists() else ():
-            place = line["row"], line["column"], integer(line["seed"]), line["key"]
-            series[place].append((integer(line["step"]), real(line["value"])))
+        for place, line, step, value in _points(file, packed=True):
+            series[(*place, line["key"])].append((step, value))
     return dict(series)
+
+
+def _points(file: Path, packed: bool = False) -> Iterator[tuple[Place, dict[str, str], int, float]]:
+    """The run, the line, the step and the value of every point; none if there is no such file."""
+    for line in csv_rows(file, packed=packed) if file.exists() else ():
+        place = line["row"], line["column"], integer(line["seed"])
+        yield place, line, integer(line["step"]), real(line["value"])
 
 
 def compressed(text: str) -> bytes:
@@ -190,13 +195,6 @@ def compressed(text: str) -> bytes:
     out = io.BytesIO()
     with gzip.GzipFile(filename="", mode="wb", fileobj=out, mtime=0) as file:
         file.write(text.encode())
-    return out.getvalue()
-
-
-def csv_text(rows: Iterable[Sequence[object]]) -> str:
-    """Rows in the form of all of our CSV files."""
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue()
 
 

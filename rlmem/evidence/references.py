@@ -2,10 +2,12 @@
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rlmem.config import plainyaml
 from rlmem.evidence.statistics import Array
 
 
@@ -26,32 +28,11 @@ class Reference:
         return 100 / (self.expert - self.random)
 
 
-REFERENCES = {
-    "ant": Reference(373.71, 2650.5),
-    "half_cheetah": Reference(-1275.77, 2381.67),
-    "hopper": Reference(20.06, 1441.81),
-    "walker": Reference(16.52, 1623.65),
-}
-"""Table 5 of Rethinking Transformers (Lu et al. 2024, arXiv:2405.17358); the returns are those of D4RL (Fu et al. 2020,
-arXiv:2004.07219), measured with whole observations and used for hidden ones as well."""
-
-GAMES = {
-    "CartPole-v1": Reference(22.2, 475),
-    "Acrobot-v1": Reference(-499.1, -100),
-    "Pendulum-v1": Reference(-1231, -200),
-    "LunarLander-v3": Reference(-182, 200),
-}
-"""Games of Gymnasium: the mean return of 1,000 random episodes (standard errors 0.4, 0.3, 9 and 3.5), and the
-registered `reward_threshold`. Pendulum has none; -200 is in common use. Their forms that hide a part of the state have
-the same rewards and ends."""
-
-
-D4RL = {
-    "HalfCheetah-v4": Reference(-280.18, 12135.0),
-    "Hopper-v4": Reference(-20.27, 3234.3),
-    "Walker2d-v4": Reference(1.63, 4592.3),
-}
-"""MuJoCo's robots: D4RL's reference scores (Fu et al. 2020, arXiv:2004.07219)."""
+REFERENCES, GAMES, D4RL = (
+    {task: Reference(*returns) for task, returns in of_tasks.items()}
+    for of_tasks in plainyaml.read(Path(__file__).with_name("references.yaml")).values()
+)
+"""The references of PyBullet's robots, games of Gymnasium, and MuJoCo's robots; the file names their sources."""
 
 
 def expert_normalised(returns: ArrayLike, reference: Reference) -> Array:

@@ -8,13 +8,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rlmem.config.messages import sentence, shell
-from rlmem.errors import Fault, UserError, writing
+from rlmem.config.messages import mistake, shell
+from rlmem.errors import Fault, writing
 from rlmem.evidence import registration
 from rlmem.evidence.cost import Cost, cost_of, duration
 from rlmem.evidence.experiment import Cell, Planned
 from rlmem.evidence.folder import CELLS, ELSEWHERE, held, read_about, seals
-from rlmem.evidence.peers import described, measured
+from rlmem.evidence.published import described, measured
 from rlmem.evidence.records import Curve, Record, shipped_curves, shipped_records
 from rlmem.evidence.registration import Registration
 from rlmem.evidence.tables import write
@@ -74,7 +74,7 @@ class Runner(ABC):
     def time(self, cells: Sequence[Cell], say: Callable[[str], None]) -> None:
         """Measure what a run of each cell takes here, which later estimates go by, and `say` it."""
         example = f"rlmem reproduce {shell(self.name)} --budget smoke"
-        raise UserError(sentence("--time", "only training runs can be timed", example=example))
+        raise mistake("--time", "only training runs can be timed", example=example)
 
     def cost_line(self, cells: Sequence[Cell]) -> str:
         """`memoroids/figure4 at the budget laptop: 12 cells, 36 runs, 720,000 steps, about 25 min on 2 cores`."""
@@ -82,7 +82,7 @@ class Runner(ABC):
         parts = [f"{self.name} at the budget {self.budget}: {len(cells)} cells, {runs} runs"]
         if cost := self.cost(cells):
             time = f"about {duration(cost.seconds / cores())} on {cores()} cores"
-            time += f" (by other settings for {cost.alike} runs; --time measures)" if cost.alike else ""
+            time += f" (from runs of the same kind for {cost.alike} runs; --time measures)" if cost.alike else ""
             parts += [f"{cost.steps:,} steps", time if cost.seconds else "nobody has timed such runs yet; --time does"]
         return ", ".join(parts)
 
@@ -171,9 +171,9 @@ class Runner(ABC):
             about = self.read_cells()
             if (about["item"], about["budget"]) != (self.owner, self.budget):
                 problem = f"holds {about['item']} at the budget {about['budget']}"
-                raise UserError(sentence(str(self.runs), problem, example=ELSEWHERE))
+                raise mistake(str(self.runs), problem, example=ELSEWHERE)
         elif holds_sweep(self.runs) or (self.runs / "config.yaml").exists():
-            raise UserError(sentence(str(self.runs), "holds a run or a sweep of something else", example=ELSEWHERE))
+            raise mistake(str(self.runs), "holds a run or a sweep of something else", example=ELSEWHERE)
 
     def _note_first_run(self, time: datetime) -> None:
         """Keep the time of the first counted run next to the runs, unless it is known."""

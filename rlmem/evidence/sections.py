@@ -107,7 +107,7 @@ class Published(Part):
 class Peer(Part):
     """The measured learning curves of another library, which are a row beside ours.
 
-    file: curves as `rlmem.evidence.peers` reads them; a relative path begins in the experiment's folder
+    file: curves as `rlmem.evidence.published` reads them; a relative path begins in the experiment's folder
     columns: our names -> `game_algorithm` of the file; a name that is not given is the same there, if it has it
     """
 

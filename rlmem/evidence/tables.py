@@ -18,7 +18,7 @@ from rlmem.evidence.expect import NOT_TESTABLE, Scores
 from rlmem.evidence.folder import ELSEWHERE
 from rlmem.evidence.leaderboard import games, ranking, standings
 from rlmem.evidence.metrics import BESIDE, in_words
-from rlmem.evidence.peers import described
+from rlmem.evidence.published import described
 from rlmem.evidence.records import (
     CURVES,
     RESULTS,
@@ -225,8 +225,7 @@ def _diagnosis(outcome: Outcome) -> list[Table]:
             for agent in (row, memoryless)
         )
         if len(runs) == 2:
-            beside = (without[0], without[1]) if len(without) == 2 and row != memoryless else None
-            agents.append(twins.TwinReturns(row, column, runs[0], runs[1], beside))
+            agents.append(twins.TwinReturns(row, column, runs[0], runs[1], without if row != memoryless else ()))
     return [twins.table(outcome.name, agents, planned.higher)] if agents else []
 
 

@@ -70,14 +70,15 @@ class TwinReturns:
     """The returns [run] of an agent and of one without memory, each on a game and on its twin.
 
     row, column: the names of the agent and of the game
-    memoryless: None where there is no agent to compare with, as for the one without memory itself
+    memoryless: the returns on the game and on its twin; fewer if there is no agent to compare with, as for the one
+        without memory itself
     """
 
     row: str
     column: str
     partial: Sequence[float] | NDArray[np.float64]
     full: Sequence[float] | NDArray[np.float64]
-    memoryless: tuple[ArrayLike, ArrayLike] | None = None
+    memoryless: Sequence[ArrayLike] = ()
 
 
 def table(name: str, agents: Sequence[TwinReturns], higher: bool = True) -> Table:
@@ -91,7 +92,7 @@ def table(name: str, agents: Sequence[TwinReturns], higher: bool = True) -> Tabl
         sign = 1 if higher else -1
         partial, full = sign * np.asarray(each.partial, float), sign * np.asarray(each.full, float)
         found = [observability_gap(partial, full)]
-        if each.memoryless is not None:
+        if len(each.memoryless) == 2:
             without, without_full = (sign * np.asarray(runs, float) for runs in each.memoryless)
             found += [memory_bias(full, without_full), memory_improvability(partial, without, without_full)]
         shown = [_value(estimate) for estimate in found] + [None] * (3 - len(found))

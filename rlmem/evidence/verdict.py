@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from rlmem.evidence.expect import Finding, Scores, State, check, combined, side_of
+from rlmem.evidence.expect import Finding, Scores, Side, State, check, combined, side_of
 from rlmem.evidence.experiment import Planned
 from rlmem.evidence.metrics import mean_range, range_of
 from rlmem.evidence.published import Printed, load, misprints
@@ -150,7 +150,7 @@ def _verdict(outcome: Outcome) -> Verdict:
         places += [(row, MEAN, columns) for row in rows if sum(cell.row == row for cell in cells) == len(columns)]
     places += [(row, column, [column]) for row in peers for column in columns if (row, column) in scores]
     table = [
-        _cell(outcome, scores, row, column, among, printed.get((row, column)), possible(among))
+        _cell(outcome, row, column, side_of(scores, row, among), possible(among), printed.get((row, column)))
         for row, column, among in places
     ]
     findings = check(
@@ -232,24 +232,16 @@ def _printed(planned: Planned, columns: Sequence[str]) -> dict[tuple[str, str], 
 
 
 def _cell(
-    outcome: Outcome,
-    scores: Scores,
-    row: str,
-    column: str,
-    among: Sequence[str],
-    printed: Printed | None,
-    possible: Range,
+    outcome: Outcome, row: str, column: str, side: Side | None, possible: Range, printed: Printed | None
 ) -> BesidePrinted:
-    """A cell, or with several columns `among` which it is the mean, beside what is printed for it."""
-    scale, runs = outcome.planned.scale, min((len(scores.get((row, one), ())) for one in among), default=0)
-    side = side_of(scores, row, among)
+    """A cell, whose runs are `side`, next to what is printed for it."""
+    scale = outcome.planned.scale
     mean = combined((scale, side)) if side else contrast([], np.nan)
-    ours = BesidePrinted(
-        row, column, runs, mean.value, *mean.bounds(possible=(scale * possible[0], scale * possible[1]))
-    )
+    low, high = mean.bounds(possible=(scale * possible[0], scale * possible[1]))
+    ours = BesidePrinted(row, column, min(side.numbers) if side else 0, mean.value, low, high)
     if printed is None:
         return ours
-    word = _likeness(scores, row, [(among, printed)], scale) if outcome.budget == "paper" else None
+    word = _likeness([(side, printed)], scale) if outcome.budget == "paper" else None
     difference = mean.value - printed.mean if side else None
     return replace(ours, published=printed.mean, published_std=printed.std, difference=difference, verdict=word)
 
@@ -264,20 +256,20 @@ def _likenesses(
         if mean := printed.get((row, MEAN)):
             pairs = pairs or [(columns, mean)]
         if pairs:
-            likeness[row] = _likeness(scores, row, pairs, scale)
+            sides = [(side_of(scores, row, columns), number) for columns, number in pairs]
+            likeness[row] = _likeness(sides, scale)
     return likeness
 
 
-def _likeness(scores: Scores, row: str, pairs: Sequence[tuple[Sequence[str], Printed]], scale: float) -> Likeness:
-    """Whether a row's means are on average like printed ones: the equivalence test of two one-sided tests at 5 % each.
+def _likeness(pairs: Sequence[tuple[Side | None, Printed]], scale: float) -> Likeness:
+    """Whether means are on average like printed ones: the equivalence test of two one-sided tests at 5 % each.
 
-    pairs: columns, over which our mean is taken, and what is printed for it
+    pairs: the runs of one of our means, and what is printed for it
 
     Differences are in printed standard deviations, in ours where none but 0 is printed, and must be within MARGIN.
     """
     sides, constant = [], 0.0
-    for columns, number in pairs:
-        side = side_of(scores, row, columns)
+    for side, number in pairs:
         if side is None or min(side.numbers) < 2:
             return "not tested"
         ours = combined((scale, side))

@@ -228,8 +228,8 @@ class Projecting(Memory):
     """
 
     @abstractmethod
-    def project_slots(self, x: Tensor) -> Tensor | None:
-        """The projection [n, P] of each slot of x [n, D] by itself; None: x is read without one."""
+    def project_slots(self, x: Tensor) -> Tensor:
+        """The projection [..., P] of each slot of x [..., D] by itself."""
 
     @abstractmethod
     def read_projected(self, p: Tensor, which: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
@@ -237,7 +237,7 @@ class Projecting(Memory):
 
     @abstractmethod
     def step_projected(self, p: Tensor, which: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
-        """`step` of slots that have the projections p[which], which [B]. It need not record a gradient."""
+        """`step` of slots that have the projections p[which], which [B]."""
 
 
 def redraw(module: nn.Module) -> None:

@@ -24,6 +24,14 @@ class Elman(TorchCell):
     def __init__(self, input_size: int, hidden_size: PositiveInt = 256, init: Init = "torch"):
         super().__init__(nn.RNN(input_size, hidden_size), init)
 
+    def project_slots(self, x: Tensor) -> Tensor:
+        W, _, b, c = self.rnn.all_weights[0]
+        return F.linear(x, W, b + c)
+
+    def advance(self, p: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        h = torch.tanh(p + F.linear(state, self.rnn.all_weights[0][1]))
+        return h, h
+
     def cell(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         W, U, b, c = self.rnn.all_weights[0]
         h = torch.tanh(F.linear(x, W, b) + F.linear(state, U, c))
@@ -33,10 +41,6 @@ class Elman(TorchCell):
 
     def runs(self, *tensors: Tensor) -> bool:
         return True
-
-    def project_slots(self, x: Tensor) -> Tensor:
-        W, _, b, c = self.rnn.all_weights[0]
-        return F.linear(x, W, b + c)
 
     def states(self, p: Tensor, state: Tensor, sizes: Tensor) -> Tensor:
         return SimpleSequence.apply(p, state, self.rnn.all_weights[0][1], sizes.tolist(), "tanh", None)

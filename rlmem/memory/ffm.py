@@ -7,28 +7,24 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from rlmem.memory.base import Projecting
-from rlmem.memory.published.ffm import Ablation, Version, closed_unroll, initial, vary
-from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine, Linear
-from rlmem.scan.ffm import ffm_step, ffm_unroll, fused_engine
+from rlmem.scan.ffm import ffm_step, ffm_unroll
 from rlmem.scan.native import of_weights
 from rlmem.types import PositiveInt
 
 Init = Literal["published", "geometric"]
+Ablation = Literal["none", "ni", "no", "nc", "fc", "nd", "fd", "hp"]
+Version = Literal["original", "memoroid"]
 
 BETA = 0.01
 """Fraction of the slowest trace that is left after `max_period` slots (appendix B)."""
 LIMIT = log(float_info.max) / 1024 - 0.01
 """The published bound on |a|, which keeps exp(-a * 1024) within double precision; kept for comparability."""
 
-Projected = tuple[Tensor, Tensor, Tensor, Tensor]
-"""value [..., m], skip [..., H], gate_in [..., m] and gate_out [..., H]."""
 
-
-class FFM(LinearRecurrence, Projecting):
+class FFM(Projecting):
     """Fast and Forgetful Memory (Morad et al. 2023, arXiv:2310.04128, eq. 5-14).
 
         u_t = W_value x_t * sigmoid(W_gate_in x_t)                      [m]
@@ -37,7 +33,8 @@ class FFM(LinearRecurrence, Projecting):
 
     Every W has a bias; the layer norm has no parameters; W_value, W_skip, W_gate_in and W_gate_out are one layer.
     State: S [B, m, c] complex. |gamma| < 1 and the scan has no exponent above zero, so float32 is enough.
-    `rlmem.memory.published.ffm` replaces some of the pieces below for `ablation`, `version` and `clip`.
+    With the `ablation` "ni" or "no", `version`, `skip` or `form` of published code it is a `PublishedFFM`, from which a
+    class with these options is derived.
 
     hidden_size: H, width of the output
     trace_size: m, number of traces
@@ -86,23 +83,28 @@ class FFM(LinearRecurrence, Projecting):
         slowest, fastest = log(BETA) / max_period, -LIMIT + 0.01
         a = torch.linspace(fastest, max(min(-1e-6, slowest), fastest), m)
         b = 2 * pi / periods(init, max_period, m if ablation == "hp" else c)
-        a, b = initial(a, b, ablation, version)
+        a = torch.linspace(1e-6, 0.5, m) if version == "memoroid" else a
+        a, b = torch.zeros_like(a) if ablation == "nd" else a, torch.full_like(b, 1e-6) if ablation == "nc" else b
         self.a = nn.Parameter(a, requires_grad=ablation not in ("nd", "fd"))
         self.b = nn.Parameter(b, requires_grad=ablation not in ("nc", "fc"))
-        self.closed = form == "closed"
+        self.ablation, self.version, self.clip, self.closed = ablation, version, clip, form == "closed"
         if self.closed:
             self.breaks = {"no_gradient_across_start": "form=closed subtracts sums, which leaves their rounding"}
-        replaced = vary(self, ablation, version, clip)
-        self.is_fused = not (replaced & {"map_in", "map_out", "as_real"}) and skip == "linear" and not self.closed
+        replaced = version == "memoroid" or skip == "identity" or ablation in ("ni", "no") or self.closed
+        if replaced and type(self) is FFM:
+            from rlmem.memory.published.ffm import PublishedFFM  # which derives from this class
 
-    @staticmethod
-    def decay(a: Tensor) -> Tensor:
-        """log |gamma| [m], below 0, from the parameter a [m]."""
-        return a.clamp(-LIMIT, -1e-8)
+            self.__class__ = PublishedFFM
+
+    def decay(self) -> Tensor:
+        """log |gamma| [m], below 0."""
+        if self.clip == "parameter":
+            self.a.data.clamp_(-LIMIT, -1e-8)
+        return self.a.clamp(-LIMIT, -1e-8)
 
     def log_gamma(self) -> tuple[Tensor, Tensor]:
-        """log|gamma| <= 0 and arg gamma, each broadcasting to [m, c]."""
-        return self.decay(self.a)[:, None], self.b.view(-1, self.state_shape[1])
+        """log|gamma| < 0 and arg gamma, each broadcasting to [m, c]."""
+        return self.decay()[:, None], self.b.view(-1, self.state_shape[1])
 
     @of_weights
     def gamma(self) -> Tensor:
@@ -110,56 +112,23 @@ class FFM(LinearRecurrence, Projecting):
         decay, turn = self.log_gamma()
         return torch.polar(torch.exp(decay).expand(self.state_shape), turn.expand(self.state_shape))
 
-    @staticmethod
-    def map_in(value: Tensor, gate_in: Tensor) -> Tensor:
-        """The gated input u [..., m]."""
-        return value * torch.sigmoid(gate_in)
-
-    @staticmethod
-    def as_real(S: Tensor) -> Tensor:
-        """[Re S, Im S] as pairs, [..., 2 m c]."""
-        return torch.view_as_real(S).flatten(-3)
-
-    @staticmethod
-    def map_out(z: Tensor, skip: Tensor, gate_out: Tensor) -> Tensor:
-        """y [..., H] from the mixed traces z = W_mix [Re S, Im S]."""
-        return torch.lerp(skip, F.layer_norm(z, z.shape[-1:]), torch.sigmoid(gate_out))
-
-    def project(self, x: Tensor) -> Projected:
-        value, skip, gate_in, gate_out = self.project_in(x).split(self.sizes, -1)
-        return value, skip if self.sizes[1] else x, gate_in, gate_out
-
-    def gates(self, p: Projected) -> tuple[Tensor, Tensor]:
-        value, _, gate_in, _ = p
-        return self.gamma(), self.map_in(value, gate_in)[..., None]
-
-    def read(self, h: Tensor, p: Projected) -> Tensor:
-        _, skip, _, gate_out = p
-        return self.map_out(self.mix(self.as_real(h)), skip, gate_out)
-
-    def forward(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        if self.closed:
-            return closed_unroll(self, x, state, start)
-        p = self.project_slots(x)
-        return super().forward(x, state, start) if p is None else self.read_projected(p, None, state, start)
-
-    def step(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        p = None if torch.is_grad_enabled() else self.project_slots(x)
-        return super().step(x, state, start) if p is None else self.step_projected(p, None, state, start)
-
-    def project_slots(self, x: Tensor) -> Tensor | None:
-        """As in `Projecting`, where an operation computes all of the paper's model at once."""
-        return self.project_in(x) if self.is_fused and fused_engine(x, self.engine) else None
+    def project_slots(self, x: Tensor) -> Tensor:
+        return self.project_in(x)
 
     def read_projected(self, p: Tensor, which: Tensor | None, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         """As in `Projecting`; without `which`, every slot has a projection of its own, p [B, T, P]."""
-        weights = self.gamma(), self.mix.weight, self.mix.bias
-        return ffm_unroll(p, *weights, state, start, self.engine, which)
+        return ffm_unroll(p, self.gamma(), self.mix.weight, self.mix.bias, state, start, self.engine, which)
 
     def step_projected(self, p: Tensor, which: Tensor | None, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         """As in `Projecting`; without `which`, p [B, P]."""
-        weights = self.gamma(), self.mix.weight, self.mix.bias
-        return ffm_step(p, *weights, state, start, self.engine, which)
+        mix = self.mix
+        return ffm_step(p, self.gamma(), mix.weight, mix.bias, state, start, self.engine, which, mix.panels)
+
+    def forward(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        return self.read_projected(self.project_slots(x), None, state, start)
+
+    def step(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        return self.step_projected(self.project_slots(x), None, state, start)
 
     def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
         fused: dict[str, Tensor] = {}

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from rlmem.memory.base import Projecting, RecurrentCell
 from rlmem.scan import cells, native
 from rlmem.scan.native import linear, of_weights, packed
+from rlmem.scan.packed import over_steps
 from rlmem.types import PositiveInt, State, where_start
 
 Init = Literal["torch", "orthogonal", "orthogonal_gates"]
@@ -29,7 +30,7 @@ orthogonal_gates: the part of W and U of every gate is orthogonal; biases are ze
 class TorchCell(RecurrentCell, Projecting):
     """A cell with the weights W, U, b and c of a torch module: cuDNN on CUDA, elsewhere the operation `states`.
 
-    The output is h, which is the state or the first part of it. `cell` is the definition, and what runs where the
+    The output is h, which is the state or the first part of it. `advance` is the definition, and what runs where the
     operation does not. Torch's own packed kernels on the CPU take time quadratic in the number of slots.
     """
 
@@ -40,8 +41,12 @@ class TorchCell(RecurrentCell, Projecting):
             set_first_weights(rnn, init)
 
     @abstractmethod
-    def project_slots(self, x: Tensor) -> Tensor | None:
-        """The input's part of the gates [n, P], with all biases that belong to it; None if `states` does not run."""
+    def project_slots(self, x: Tensor) -> Tensor:
+        """The input's part of the gates [n, P], with all biases that belong to it."""
+
+    @abstractmethod
+    def advance(self, p: Tensor, state: State) -> tuple[Tensor, State]:
+        """One step without resets, from the projections p [B, P] of the inputs: h [B, H] and the next state."""
 
     @abstractmethod
     def states(self, p: Tensor, state: State, sizes: Tensor) -> State:
@@ -70,37 +75,39 @@ class TorchCell(RecurrentCell, Projecting):
         W = self.rnn.all_weights[0][0]
         return nn.functional.linear(x, W, b) if x.is_cuda else linear(x, W, b, self.panels_of_W)
 
+    def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        return self.advance(self.project_slots(x), state)
+
     def step(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
-        state = where_start(start, self.initial_state(x.shape[0]), state)
-        p = None if torch.is_grad_enabled() else self._projected(x, state)
-        return self.cell(x, state) if p is None else self._of_slot(p, state)
+        return self._step(self.project_slots(x), state, start)
 
     def step_projected(self, p: Tensor, which: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
-        return self._of_slot(embedding(which, p), where_start(start, self.initial_state(len(which)), state))
+        return self._step(embedding(which, p), state, start)
 
     def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
         if packed.data.is_cuda:
             y, final = self.rnn(packed, tree_map(lambda s: s[None], state))
             return y.data, tree_map(lambda s: s[0], final)
-        p = self._projected(packed.data, state)
-        return super().sequence(packed, state, last) if p is None else self._of_slots(p, packed, state, last)
+        return self._read(self.project_slots(packed.data), packed.batch_sizes, state, last)
 
     def read_projected(self, p: Tensor, which: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
         def sequence(packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
-            return self._of_slots(embedding(packed.data, p), packed, state, last)
+            return self._read(embedding(packed.data, p), packed.batch_sizes, state, last)
 
         return self.over_episodes(sequence, which, state, start)
 
-    def _projected(self, x: Tensor, state: State) -> Tensor | None:
-        return self.project_slots(x) if self.runs(x, *tree_leaves(state)) else None
+    def _step(self, p: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
+        state = where_start(start, self.initial_state(len(p)), state)
+        if torch.is_grad_enabled() or not self.runs(p, *tree_leaves(state)):
+            return self.advance(p, state)
+        state = self.states(p, state, torch.tensor([len(p)], device="cpu"))
+        return tree_leaves(state)[0], state
 
-    def _of_slots(self, p: Tensor, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
-        states = self.states(p, state, packed.batch_sizes)
+    def _read(self, p: Tensor, sizes: Tensor, state: State, last: Tensor) -> tuple[Tensor, State]:
+        if not self.runs(p, *tree_leaves(state)):
+            return over_steps(self.advance, p.split(sizes.tolist()), sizes.tolist(), state)
+        states = self.states(p, state, sizes)
         return tree_leaves(states)[0], tree_map(lambda s: s[last], states)
-
-    def _of_slot(self, p: Tensor, state: State) -> tuple[Tensor, State]:
-        states = self.states(p, state, torch.tensor([len(p)], device="cpu"))
-        return tree_leaves(states)[0], states
 
 
 class GRU(TorchCell):
@@ -118,16 +125,16 @@ class GRU(TorchCell):
     def __init__(self, input_size: int, hidden_size: PositiveInt = 256, init: Init = "torch"):
         super().__init__(nn.GRU(input_size, hidden_size), init)
 
-    def cell(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        _, U, b, c = self.rnn.all_weights[0]
-        Wx, Uh = self.times_W(x, b), linear(state, U, c, self.panels_of_U)
-        r, z, _ = torch.sigmoid(Wx + Uh).chunk(3, 1)
-        n = torch.tanh(Wx.chunk(3, 1)[2] + r * Uh.chunk(3, 1)[2])
+    def project_slots(self, x: Tensor) -> Tensor:
+        return self.times_W(x, self.rnn.all_weights[0][2])
+
+    def advance(self, p: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        _, U, _, c = self.rnn.all_weights[0]
+        Uh = linear(state, U, c, self.panels_of_U)
+        r, z, _ = torch.sigmoid(p + Uh).chunk(3, 1)
+        n = torch.tanh(p.chunk(3, 1)[2] + r * Uh.chunk(3, 1)[2])
         h = n + z * (state - n)
         return h, h
-
-    def project_slots(self, x: Tensor) -> Tensor | None:
-        return self.times_W(x, self.rnn.all_weights[0][2]) if self.runs(x) else None
 
     def states(self, p: Tensor, state: Tensor, sizes: Tensor) -> Tensor:
         _, U, _, c = self.rnn.all_weights[0]

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from rlmem.errors import UserError
 from rlmem.memory.blocks import GRUGate, gates_by_symbol
-from rlmem.memory.published import gtrxl as published
 from rlmem.memory.window import Past, Window
 from rlmem.scan import Linear, attention
 from rlmem.scan.native import linear, of_weights
@@ -16,8 +15,6 @@ from rlmem.types import Layers, PositiveInt
 
 LayerKind = Literal["gtrxl", "trxl_i", "trxl"]
 Context = Literal["window", "segment"]
-PROBED = 100
-"""Slots of the rows of `rlmem check`: a memory that holds them all shows no difference between calls of any length."""
 
 
 class GTrXL(Window):
@@ -70,16 +67,19 @@ class GTrXL(Window):
             raise UserError(f"GTrXL: num_heads={num_heads} does not divide hidden_size={hidden_size}; e.g. num_heads=1")
         width = head_size or hidden_size // num_heads
         self.num_heads, self.context, self.unfilled, self.queries = num_heads, context, unfilled, queries
-        kept = {"k": num_heads * width, "v": num_heads * width} if context == "window" else {"e": hidden_size}
-        self.caches = {f"L{i}.{part}": (window - 1, size) for i in range(num_layers) for part, size in kept.items()}
-        if context == "segment" and window > 1:
-            self.breaks = {"tape_equals_segments": "context=segment: no gradient passes from a call to the one before"}
-            if window < PROBED:
-                self.breaks |= {"step_equals_forward": "context=segment: a slot of a longer call sees more slots"}
+        if (context != "window" or unfilled != "masked" or queries != "normed") and type(self) is GTrXL:
+            from rlmem.memory.published.gtrxl import PublishedGTrXL  # which derives from this class
+
+            self.__class__ = PublishedGTrXL
+        self.keep(num_layers, num_heads * width, window)
         self.W_emb = Linear(input_size, hidden_size)
         self.u, self.v = (nn.Parameter(torch.zeros(num_heads, width)) for _ in range(2))
         sizes = hidden_size, num_heads * width, mlp_size or hidden_size, window
         self.layers = nn.ModuleList(RelativeLayer(*sizes, layer) for _ in range(num_layers))
+
+    def keep(self, num_layers: int, width: int, window: int) -> None:
+        """Set the caches: keys and values of all layers."""
+        self.caches = {f"L{i}.{part}": (window - 1, width) for i in range(num_layers) for part in "kv"}
 
     def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
         weights = super().symbols(of)
@@ -90,30 +90,24 @@ class GTrXL(Window):
     def read(self, x: Tensor, past: Past) -> Tensor:
         e = torch.relu(self.W_emb(x))
         for i, layer in enumerate(self.layers):
-            e = layer(e, lambda e, of=layer, name=f"L{i}": self._attention(of, name, e, past))
+            e = layer(e, lambda e, of=layer, name=f"L{i}": self.attention(of, name, e, past))
         return e
 
-    def _attention(self, layer: "RelativeLayer", name: str, e: Tensor, past: Past) -> Tensor:
+    def attention(self, layer: "RelativeLayer", name: str, e: Tensor, past: Past) -> Tensor:
         """What each slot of e [B, T, H] reads, [B, T, heads * head width]."""
-        segment, stored = self.context == "segment", f"{name}.e"
-        if segment:
-            past.before[stored] = past.before[stored].detach()
-            k, v = layer.keys_and_values(past.stream(stored, e))
-            past.state[stored] = past.state[stored].detach()
-        else:
-            k, v = (past.stream(f"{name}.{part}", z) for part, z in zip("kv", layer.keys_and_values(e), strict=True))
-        q = layer.W_q(layer.before(e) if self.queries == "normed" else e)
-        released = segment or self.unfilled == "attended"
-        farthest = k.shape[1] - (1 if released else e.shape[1])
-        r = layer.distances(farthest).unflatten(-1, self.v.shape).transpose(0, 1)  # [heads, farthest + 1, head width]
-        by_head, scale = q.unflatten(-1, self.v.shape).transpose(1, 2), self.v.shape[1] ** -0.5
-        if released:
-            empty = layer.keys_and_values(e.new_zeros(1, e.shape[-1])) if self.unfilled == "attended" else None
-            queries = scale * (by_head + self.u[:, None]), scale * (by_head + self.v[:, None])
-            return published.attend(queries, k, v, r, past.age, segment, empty)
+        k, v = (past.stream(f"{name}.{part}", z) for part, z in zip("kv", layer.keys_and_values(e), strict=True))
+        q, r = self.query(layer, e), self.by_head(layer.distances(k.shape[1] - e.shape[1]))
         # (q + u) . k, and (q + v) . r, which depends on the distance alone
-        to_distances = scale * (by_head + self.v[:, None]) @ r.mT
+        to_distances = self.v.shape[1] ** -0.5 * (self.by_head(q) + self.v[:, None]) @ r.mT
         return attention.attend(q + self.u.flatten(), k, v, past.age, self.num_heads, to_distances)
+
+    def query(self, layer: "RelativeLayer", e: Tensor) -> Tensor:
+        """q of each slot of e."""
+        return layer.W_q(layer.before(e))
+
+    def by_head(self, z: Tensor) -> Tensor:
+        """[..., T, heads * head width] as [..., heads, T, head width]."""
+        return z.unflatten(-1, self.v.shape).transpose(-3, -2)
 
 
 class RelativeLayer(nn.Module):

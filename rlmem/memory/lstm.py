@@ -47,17 +47,16 @@ class LSTM(TorchCell):
                     bias.zero_()
             b.chunk(4)[1].add_(float(init == "sonnet") if forget_bias is None else forget_bias)
 
-    def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+    def project_slots(self, x: Tensor) -> Tensor:
+        _, _, b, b_hidden = self.rnn.all_weights[0]
+        return self.times_W(x, b + b_hidden)
+
+    def advance(self, p: Tensor, state: State) -> tuple[Tensor, State]:
         h, c = state
-        _, U, b, b_hidden = self.rnn.all_weights[0]
-        i, f, g, o = (linear(h, U, b_hidden, self.panels_of_U) + self.times_W(x, b)).chunk(4, 1)
+        i, f, g, o = (p + linear(h, self.rnn.all_weights[0][1], None, self.panels_of_U)).chunk(4, 1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
         return h, (h, c)
-
-    def project_slots(self, x: Tensor) -> Tensor | None:
-        _, _, b, b_hidden = self.rnn.all_weights[0]
-        return self.times_W(x, b + b_hidden) if self.runs(x) else None
 
     def states(self, p: Tensor, state: State, sizes: Tensor) -> State:
         return cells.lstm(p, *state, self.rnn.all_weights[0][1], sizes, self.panels_of_U)

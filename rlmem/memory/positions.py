@@ -55,3 +55,11 @@ def _angles(age: Tensor, width: int, base: float) -> Tensor:
     """age * base^(-2i/width), in float64: in float32 the fastest angles of late slots would lose their digits."""
     exponent = torch.arange(0, width, 2, dtype=torch.float64, device=age.device) / max(width, 1)
     return age.double()[..., None] * base**-exponent
+
+
+def mixed_bits(a: Tensor, b: Tensor) -> Tensor:
+    """48 well-mixed bits from two integers (a splitmix64 finaliser; int64 products wrap)."""
+    x = a * -7046029254386353131 + (b + 1) * -4658895280553007687
+    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
+    x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
+    return (x ^ ((x >> 31) & 0x1FFFFFFFF)) & 0xFFFFFFFFFFFF

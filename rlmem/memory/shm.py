@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 from rlmem.memory.base import Memory
 from rlmem.memory.blocks import sum_normalised
-from rlmem.memory.positions import ages, counting
-from rlmem.scan import Engine, Linear, hadamard_scan, outer_scan
+from rlmem.memory.positions import ages, counting, mixed_bits
+from rlmem.scan import Engine, Linear, hadamard_scan
 from rlmem.types import PositiveFloat, PositiveInt
 
 Calibration = Literal["random_theta", "none", "random_c", "fixed_c", "fixed_theta", "neural_theta"]
@@ -68,21 +68,17 @@ class SHM(Memory):
         self.parts = {"W_k": k, "W_q": k, "W_v": k, "W_c": k, "w_eta": 1} | ({"W_s": k} if shortcut else {})
         self.project_in = Linear(input_size, sum(self.parts.values()), bias=False)
         self.b_s = nn.Parameter(torch.zeros(k)) if shortcut else None
-        if calibration == "fixed_c":
-            self.C = nn.Parameter(1 + bound / 3 * torch.randn(k, k))
-        elif calibration == "neural_theta":
-            self.W_theta = Linear(input_size, k, bias=False)
-            largest = bound / input_size**0.5  # since u has a spread of one
-            nn.init.uniform_(self.W_theta.weight, -largest, largest)
-        elif calibration in ("random_theta", "fixed_theta"):
-            bank = nn.init.xavier_uniform_(torch.empty(bank_size, k))
-            self.Theta = nn.Parameter(bank if calibration == "random_theta" else bank[:1].clone())
+        if (calibration != "random_theta" or draw != "seeded") and type(self) is SHM:
+            from rlmem.memory.published.shm import PublishedSHM  # which derives from this class
+
+            self.__class__ = PublishedSHM
+        self.make_weights(bank_size, bound)
         self.W_out = Linear(k, hidden_size)
         self.register_buffer("seed", torch.randint(1 << 20, ()))
-        if calibration == "neural_theta" and limit is None:
-            self.breaks = {"finite_gradients": "calibration=neural_theta makes theta and c of one input: products grow"}
-        if calibration == "random_theta" and draw == "fresh":
-            self.breaks = dict.fromkeys(FRESH_BREAKS, "draw=fresh draws new rows at every call")
+
+    def make_weights(self, bank_size: int, bound: float) -> None:
+        """Draw Theta, whose entries lie within `bound`."""
+        self.Theta = nn.Parameter(nn.init.xavier_uniform_(torch.empty(bank_size, self.k)))
 
     def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
         own = {name: value for name, value in super().symbols(of).items() if name != "project_in"}
@@ -106,56 +102,18 @@ class SHM(Memory):
         fresh = start.cumsum(1).bool()
         seed = torch.where(fresh, self.seed.to(state["seed"].dtype), state["seed"][:, None])
         step = ages(state["step"], start)
-        reads, M = self._scan(u, p["W_c"], v, key, query, state["M"], start, seed, step)
+        reads, M = self.scan(u, p["W_c"], v, key, query, state["M"], start, seed, step)
         y = self.W_out(reads if self.b_s is None else reads + p["W_s"] + self.b_s)
         return y, {"M": M, "seed": seed[:, -1], "step": step[:, -1] + 1}
 
-    def _scan(self, u, c, v, key, query, M0, start, seed, step) -> tuple[Tensor, Tensor]:
-        if self.calibration == "none" and self.limit is None:
-            reads, S = outer_scan(query, key, v, M0.transpose(1, 2), start, engine=self.engine)
-            return reads, S.transpose(1, 2)
-        if self.calibration == "neural_theta":
-            theta = self.W_theta(u)
-        elif self.calibration == "fixed_theta":
-            theta = self.Theta[0].expand_as(v)
-        elif self.calibration == "random_theta":
-            theta = F.embedding(self.rows(seed, step), self.Theta)
-        elif self.calibration == "none":
-            theta = torch.zeros_like(v)
-        else:  # not of the form 1 + tanh(theta c^T)
-            makes = {"fixed_c": self._fixed, "random_c": self._random}[self.calibration]
-            return hadamard_scan(seed, step, v, key, query, M0, start, self.limit, self.engine, makes)
-        return hadamard_scan(theta, c, v, key, query, M0, start, self.limit, self.engine)
+    def theta(self, u: Tensor, seed: Tensor, step: Tensor) -> Tensor:
+        """theta_t [B, T, k], the row of Theta of each slot."""
+        return F.embedding(self.rows(seed, step), self.Theta)
 
     def rows(self, seed: Tensor, step: Tensor) -> Tensor:
         """Which row of Theta each slot uses, int64 in the shape of `seed` and `step`."""
-        if self.draw == "row0":
-            return torch.zeros_like(step, dtype=torch.int64)
-        if self.draw == "fresh":
-            return torch.randint(len(self.Theta), step.shape, device=step.device)
-        return _hash(seed.long(), step.long()) % len(self.Theta)
+        return mixed_bits(seed.long(), step.long()) % len(self.Theta)
 
-    def _fixed(self, seed: Tensor, step: Tensor) -> Tensor:
-        return self.C.expand(*seed.shape, self.k, self.k)
-
-    def _random(self, seed: Tensor, step: Tensor) -> Tensor:
-        cell = torch.arange(self.k * self.k, device=seed.device).view(self.k, self.k)
-        draws = _hash(_hash(seed.long(), step.long())[..., None, None], cell)
-        uniform = ((draws & 0xFFFFFF) + 0.5) / 2**24, ((draws >> 24) + 0.5) / 2**24
-        radius, angle = torch.sqrt(-2 * torch.log(uniform[0])), 2 * torch.pi * uniform[1]  # Box-Muller
-        return 1 + self.random_c_std * (radius * torch.cos(angle)).to(seed.dtype)
-
-
-FRESH_BREAKS = (
-    "step_equals_forward", "parameters_take_effect", "starts_separate_episodes", "start_clears_nonfinite",
-    "tape_equals_segments", "padding_changes_nothing", "rows_independent", "no_global_randomness",
-)  # fmt: skip
-"""The properties of `rlmem.conformance` that compare two readings of the same slots."""
-
-
-def _hash(a: Tensor, b: Tensor) -> Tensor:
-    """48 well-mixed bits from two integers (a splitmix64 finaliser; int64 products wrap)."""
-    x = a * -7046029254386353131 + (b + 1) * -4658895280553007687
-    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
-    x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
-    return (x ^ ((x >> 31) & 0x1FFFFFFFF)) & 0xFFFFFFFFFFFF
+    def scan(self, u, c, v, key, query, M0, start, seed, step) -> tuple[Tensor, Tensor]:
+        """M_t query_t [B, T, k] and the final M [B, k, k]."""
+        return hadamard_scan(self.theta(u, seed, step), c, v, key, query, M0, start, self.limit, self.engine)

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
 from numbers import Integral, Real
 from typing import Any, Literal
@@ -90,10 +90,7 @@ class Table:
         """Raw numbers in CSV. What a value has beside its mean is in columns of its own: `name_low`, `name_n`, ..."""
         parts = [(k, part) for k, cells in enumerate(self._by_column()) for part in _parts(cells)]
         head = [inert(f"{self.columns[k]}_{PARTS[part]}" if part else self.columns[k]) for k, part in parts]
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerows([head, *([_raw(row[k], part) for k, part in parts] for row in self.rows)])
-        return text.getvalue()
+        return csv_text([head, *([_raw(row[k], part) for k, part in parts] for row in self.rows)])
 
     def text(self, width: int = UNBOUNDED) -> str:
         """The table for a terminal or a log: plain text without colours, as wide as it needs to be.
@@ -149,6 +146,13 @@ class Table:
 
     def _shown(self, escaped: Callable[[str], str]) -> list[list[str]]:
         return [[escaped(cell_text(cell, self.digits)) for cell in row] for row in self.rows]
+
+
+def csv_text(rows: Iterable[Sequence[object]]) -> str:
+    """Rows in the form of all of our CSV files."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue()
 
 
 def cell_text(cell: Cell, digits: int = 3) -> str:

@@ -1,29 +1,19 @@
-"""A whole unroll of Fast and Forgetful Memory on the native or triton engine, with one pass for each of its gates."""
+"""A whole unroll of Fast and Forgetful Memory, by kernels that make one pass for each of its gates."""
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from rlmem.scan import native, triton_scan
+from rlmem.scan.linear import linear_scan
 from rlmem.scan.native import Engine, addressable, check_flags, chosen_engine, gradient_of_weight, linear
 
 _SCANS = {"native": native, "triton": triton_scan}
 """The engines that have the kernels; the former for tensors on the CPU, the latter on CUDA."""
 SLOTS_OF_PART = 512
 """With fewer, a sum of its own does not pay."""
-
-
-def fused_engine(x: Tensor, engine: Engine) -> Engine | None:
-    """The engine whose kernels compute all of the model for inputs such as x; None: there is none."""
-    plain = torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type)
-    if plain or x.dtype not in (torch.float32, torch.float64):
-        return None
-    chosen = chosen_engine(engine, x.device)
-    return chosen if chosen in _SCANS else None
-
-
-def _kernels(engine: Engine, p: Tensor) -> Engine:
-    """The engine that is named, which the caller has tried, or for `auto` the one of p's device."""
-    return engine if engine in _SCANS else chosen_engine(engine, p.device)
 
 
 def ffm_unroll(
@@ -33,12 +23,13 @@ def ffm_unroll(
     b_mix: Tensor,
     state: Tensor,
     start: Tensor,
-    engine: Engine = "native",
+    engine: Engine = "auto",
     which: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """y [B, T, H] and the final S [B, m, c], from the projections p [B, T, 2 m + 2 H] of the inputs.
 
-    Raises ValueError for projections or a state of another type or size, and for rows that there are not.
+    By kernels where the engine has them, else by a linear scan. Raises ValueError for what kernels could not read:
+    projections or a state of another type or size, and rows that there are not.
 
     p: value [m], skip [H], gate_in [m] and gate_out [H] of every slot, in that order
     gamma: [m, c] complex, constant over time
@@ -46,12 +37,18 @@ def ffm_unroll(
     b_mix: [H]
     state: [B, m, c] complex
     start: [B, T] bool
-    which: [B, T] int64, which row of p [n, 2 m + 2 H] each slot has, for the native engine; None: p is as above
+    which: [B, T] int64, which row of p [n, 2 m + 2 H] each slot has; None: p is as above
     """
-    B, T = start.shape
-    check_flags(start, B, T)
-    _check_state(p, B, state, gamma)
-    return _Unroll.apply(p, gamma, W_mix, b_mix, state, start, _kernels(engine, p), which)
+    kernels = _kernels(p, engine)
+    if kernels is not None:
+        check_flags(start, *start.shape)
+        _check_state(p, len(start), state, gamma)
+        return _Unroll.apply(p, gamma, W_mix, b_mix, state, start, kernels, which)
+    (m, _), H = gamma.shape, len(b_mix)
+    value, skip, gate_in, gate_out = (p if which is None else F.embedding(which, p)).split([m, H, m, H], -1)
+    S = linear_scan(gamma, (value * torch.sigmoid(gate_in))[..., None], state, start, engine)
+    z = linear(torch.view_as_real(S).flatten(-3), W_mix, b_mix)
+    return torch.lerp(skip, F.layer_norm(z, (H,)), torch.sigmoid(gate_out)), S[:, -1].clone()  # not a view of all S
 
 
 def ffm_step(
@@ -61,22 +58,38 @@ def ffm_step(
     b_mix: Tensor,
     state: Tensor,
     start: Tensor,
-    engine: Engine = "native",
+    engine: Engine = "auto",
     which: Tensor | None = None,
+    panels: Callable[[], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`ffm_unroll` of one slot, p [B, 2 m + 2 H] and start [B], without a gradient: y [B, H] and S [B, m, c].
+    """`ffm_unroll` of one slot, p [B, 2 m + 2 H] and start [B]: y [B, H] and S [B, m, c].
 
     which: [B] int64, as there
+    panels: W_mix, as `rlmem.scan.native.linear` takes it
     """
+    kernels = None if torch.is_grad_enabled() else _kernels(p, engine)
+    if kernels is None:
+        p, which = (p[:, None], None) if which is None else (p, which[:, None])
+        y, S = ffm_unroll(p, gamma, W_mix, b_mix, state, start[:, None], engine, which)
+        return y[:, 0], S
     (m, c), H, B = gamma.shape, len(b_mix), len(start)
     check_flags(start[:, None], B, 1)
     _check_state(p, B, state, gamma)
     S, y = state.new_empty(state.shape), p.new_empty(B, H)
-    rows = _Rows(addressable(p), which, B, _kernels(engine, p), m, H)
+    rows = _Rows(addressable(p), which, B, kernels, m, H)
     rows.run("ffm_step", *(addressable(v) for v in (gamma, state, start)), S, width=m * c, c=c)
-    z = linear(torch.view_as_real(S).flatten(1), W_mix, b_mix)
+    z = linear(torch.view_as_real(S).flatten(1), W_mix, b_mix, panels)
     rows.run("ffm_out_forward", z, y, width=H)
     return y, S
+
+
+def _kernels(p: Tensor, engine: Engine) -> Engine | None:
+    """The engine whose kernels read projections such as p; None: there is none."""
+    plain = torch.compiler.is_compiling() or torch.is_autocast_enabled(p.device.type)
+    if plain or p.dtype not in (torch.float32, torch.float64):
+        return None
+    chosen = chosen_engine(engine, p.device)
+    return chosen if chosen in _SCANS else None
 
 
 def _check_state(p: Tensor, B: int, state: Tensor, gamma: Tensor) -> None:

@@ -57,15 +57,20 @@ class Axis:
         return all(choices.get(group) == option for group, option in self.when.items())
 
 
-def axes(spec: SweepSpec) -> list[Axis]:
-    """The axes of a specification, including fixed values. Raises UserError with every problem."""
+def axes(spec: SweepSpec, own_directories: bool = True) -> list[Axis]:
+    """The axes of a specification, including fixed values. Raises UserError with every problem.
+
+    own_directories: whether every job has a run directory in that of the sweep, so that no line may choose one
+    """
     with config_loader() as loader:
         parsed = [parse(together, loader) for together in [*([line] for line in spec.overrides), *spec.pairs]]
         if unreadable := [problem for _, problems in parsed for problem in problems]:
             raise UserError(*unreadable)
         hydra = [line for line in spec.overrides if line.startswith("hydra.searchpath")]
         options = option_names(hydra)
-        found, problems = [], _problems_of_keys(chain.from_iterable(together for together, _ in parsed))
+        found, problems = [], []
+        if own_directories:
+            problems = _problems_of_keys(chain.from_iterable(together for together, _ in parsed))
         for together, _ in parsed:
             try:
                 found.append(_axis(together, options, searched=spec.direction is not None))

@@ -25,11 +25,16 @@ EXAMPLE = "rlmem train -m launcher=joblib launcher.n_jobs=2 seed=0,1"
 
 @dataclass(frozen=True)
 class Launcher:
-    """A launcher by Hydra's name, Hydra's overrides that choose it and set its keys, and the multirun's directory."""
+    """A launcher by Hydra's name, and Hydra's overrides that choose it and set its keys.
+
+    folder: the multirun's directory
+    subdir: that of a job in it, in Hydra's words; `.`: its run lies where a single one would
+    """
 
     name: str
     lines: tuple[str, ...]
     folder: str
+    subdir: str
 
     @property
     def elsewhere(self) -> bool:
@@ -40,6 +45,12 @@ class Launcher:
 def is_about_launcher(override: Override) -> bool:
     """Whether an override chooses or sets the launcher."""
     return override.key_or_group.partition(".")[0] == "launcher"
+
+
+def is_about_all(override: Override) -> bool:
+    """Whether an override is about all jobs: their launcher, or Hydra itself (but where it searches)."""
+    hydra = override.is_hydra_override() and override.key_or_group != "hydra.searchpath"
+    return hydra or is_about_launcher(override)
 
 
 def choose(overrides: Sequence[str]) -> Launcher:
@@ -65,7 +76,8 @@ def choose(overrides: Sequence[str]) -> Launcher:
     if problems := [problem for key in keys if (problem := _problem_of_key(tree, key, name))]:
         raise UserError(*problems)
     lines = [*chosen, *(f"++hydra.{key.input_line}" for key in keys), *hydra]
-    return Launcher(tree.hydra.runtime.choices["hydra/launcher"], tuple(lines), str(tree.hydra.sweep.dir))
+    sweep, written = tree.hydra.sweep, OmegaConf.to_container(tree.hydra.sweep)
+    return Launcher(tree.hydra.runtime.choices["hydra/launcher"], tuple(lines), str(sweep.dir), written["subdir"])
 
 
 def _problem_of_choice(choice: Override, options: Sequence[str]) -> str | None:

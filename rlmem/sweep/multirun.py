@@ -1,24 +1,26 @@
 """`rlmem train -m`: one job per combination, through Hydra's own launchers; none stops another."""
 
 import io
-import itertools
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
+from functools import partial
 from typing import IO
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.types import Override, Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
 
-from rlmem.config.compose import Config, compose_base, config_loader, load
-from rlmem.config.overrides import lines_of, parse, require_few
+from rlmem.config.compose import Config, config_loader, load
+from rlmem.config.messages import shell
+from rlmem.config.overrides import assignment, parse
 from rlmem.errors import Fault, NotHere, UserError, first_line
 from rlmem.sweep import launchers
+from rlmem.sweep.axes import Lines, axes, expand
+from rlmem.sweep.spec import SweepSpec
 from rlmem.system.command import protect
 from rlmem.system.signals import Stopped, taken_over
 
@@ -34,7 +36,7 @@ def check(overrides: Sequence[str]) -> list[Config]:
         elsewhere = launchers.choose(overrides).elsewhere
     except UserError as error:
         problems += error.problems
-    return check_jobs(expand(overrides), problems, elsewhere)
+    return check_jobs(jobs_of(overrides), problems, elsewhere)
 
 
 def check_jobs(
@@ -83,24 +85,21 @@ def plans(configs: Iterable[Config]) -> Iterator[str]:
             yield str(error)
 
 
-def expand(overrides: Sequence[str]) -> list[list[str]]:
-    """The readable overrides of every job, in Hydra's order, without those of the launcher and of Hydra."""
-    with config_loader() as loader:
-        parsed, _ = parse(overrides, loader)
-        own = [o for o in parsed if not _is_about_multirun(o)]
-        values = [lines_of(override, "rlmem train -m seed=0,1,2") for override in own]
-        require_few(values)
-        return [list(job) for job in itertools.product(*values)]
+def jobs_of(overrides: Sequence[str]) -> list[Lines]:
+    """The readable overrides of every job, in the order of a sweep, without those of the launcher and of Hydra."""
+    own = [str(override.input_line) for override in parse(overrides)[0] if not launchers.is_about_all(override)]
+    return expand(axes(SweepSpec(tuple(own)), own_directories=False))
 
 
 def launch(overrides: Sequence[str]) -> list[Failed]:
-    """Hand checked overrides to Hydra, which runs the jobs; returns those that failed.
+    """Hand the numbers of checked jobs to Hydra, whose launcher runs them; returns those that failed.
 
     Raises Fault if the launcher itself gives up, as some do when the process of a job is killed.
     """
-    launcher = launchers.choose(overrides)
-    folder = QuotedString(launcher.folder, Quote.single).with_quotes()  # chosen once: it holds the time
-    lines = [*launcher.lines, f"hydra.sweep.dir={folder}", *_with_new_keys(overrides)]
+    launcher, jobs = launchers.choose(overrides), jobs_of(overrides)
+    folder = assignment("hydra.sweep.dir", launcher.folder)  # chosen once: it holds the time
+    numbers, command = f"+job=range({len(jobs)})", assignment("+command", shell(*overrides))  # for multirun.yaml
+    lines = [*launcher.lines, folder, "hydra.sweep.subdir=.", numbers, command]
     if launcher.name != "basic":
         print(f"rlmem: {launcher.name} runs the jobs; what it writes lies in {launcher.folder}", flush=True)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # sends no statistics
@@ -109,7 +108,7 @@ def launch(overrides: Sequence[str]) -> list[Failed]:
         hydra = GlobalHydra.instance().hydra
         assert hydra is not None
         try:
-            batches = hydra.multirun("config", job, lines) or []
+            batches = hydra.multirun("config", partial(job, jobs, launcher.subdir), lines) or []
         except Exception as error:
             if launcher.name == "basic":
                 raise
@@ -119,22 +118,20 @@ def launch(overrides: Sequence[str]) -> list[Failed]:
     return [result for result in results if isinstance(result, Failed)]
 
 
-def job(_: DictConfig) -> float | Failed:
-    """One job: the same composition and checks as a single run. Returns the objective."""
-    hydra = HydraConfig.get()
+def job(jobs: Sequence[Lines], subdir: str, numbered: DictConfig) -> float | Failed:
+    """One of the `jobs`: the same composition and checks as a single run. Returns the objective."""
+    hydra, overrides = HydraConfig.get(), jobs[numbered.job]
     here = hydra.runtime.choices["hydra/launcher"] == "basic"
-    overrides = [line.removeprefix("++") for line in hydra.overrides.task if not line.startswith("+launcher=")]
     os.chdir(hydra.runtime.cwd)  # a launcher may start its processes elsewhere
     name = " ".join(overrides) or "(no overrides)"
     if not here:
         protect(ends=False)
-    search = [line for line in hydra.overrides.hydra if line.startswith("hydra.searchpath")]
     try:
         with redirect_stdout(sys.stdout if here else Prefixed(sys.stdout, f"[{hydra.job.num}] ")):
             from rlmem.run.train import train
 
             try:
-                return train(load([*search, *overrides, *_run_directory(overrides)])).objective
+                return train(load([*overrides, *_run_directory(overrides, subdir)])).objective
             except Stopped as stop:
                 _pass_signal_to_submitit(stop.signum)
                 raise
@@ -166,17 +163,24 @@ def _pass_signal_to_submitit(signum: int) -> None:
         signal.pause()
 
 
-def _run_directory(overrides: Sequence[str]) -> list[str]:
+def _run_directory(overrides: Lines, subdir: str) -> list[str]:
     """Overrides that put a job into the directory that its launcher or the user has set for it in `hydra.sweep`.
 
     It continues there if its launcher starts it again.
     """
-    hydra = HydraConfig.get()
-    given = {line.partition("=")[0] for line in overrides}
-    if hydra.sweep.subdir == "." or "run_dir" in given:
+    keys = {line.partition("=")[0] for line in overrides}
+    if subdir == "." or "run_dir" in keys:
         return []
-    run_dir = QuotedString(os.path.relpath(hydra.runtime.output_dir), Quote.single).with_quotes()
-    return [f"run_dir={run_dir}", *([] if "on_exists" in given else ["on_exists=resume"])]
+    config, hydra = load(overrides), HydraConfig.get()
+    naming, about = hydra.job.config.override_dirname, OmegaConf.to_container(hydra)
+    words = sorted(
+        line for line in overrides if line.partition("=")[0] not in ("hydra.searchpath", *naming.exclude_keys)
+    )
+    about["job"]["override_dirname"] = naming.item_sep.join(words).replace("=", naming.kv_sep)
+    about["runtime"]["choices"] |= config.choices
+    place = OmegaConf.create(config.values | {"hydra": about, "place": subdir}).place
+    run_dir = assignment("run_dir", os.path.relpath(os.path.join(hydra.sweep.dir, place)))
+    return [run_dir, *([] if "on_exists" in keys else ["on_exists=resume"])]
 
 
 class Prefixed(io.TextIOBase):
@@ -192,25 +196,3 @@ class Prefixed(io.TextIOBase):
 
     def flush(self) -> None:
         self.stream.flush()
-
-
-def _is_about_multirun(override: Override) -> bool:
-    """Whether an override is about all jobs: their launcher, or Hydra itself (but where it searches)."""
-    hydra = override.is_hydra_override() and override.key_or_group != "hydra.searchpath"
-    return hydra or launchers.is_about_launcher(override)
-
-
-def _with_new_keys(overrides: Sequence[str]) -> list[str]:
-    """The overrides of the jobs, with `++` before each key that Hydra's first composition does not have.
-
-    Such a key is in a free mapping (`env.params.k=4`) or in swept options (`algo=dqn,sacd algo.batch_size=500`).
-    """
-    own = [o for o in parse(overrides)[0] if not _is_about_multirun(o)]
-    tree = compose_base([str(o.input_line) for o in own if not o.is_sweep_override()])[0].tree
-    lines = []
-    for override in own:
-        parent, _, name = override.key_or_group.rpartition(".")
-        node = OmegaConf.select(tree, parent) if parent else tree
-        if not override.is_hydra_override():
-            lines.append(f"{'' if name in (node or ()) else '++'}{override.input_line}")
-    return lines

@@ -11,31 +11,18 @@ from pathlib import Path
 
 import pytest
 from helpers import one_of_each_class, options
+from small_runs import CONTINUOUS, DISCRETE, LIVED, MATRIX, OFF_POLICY, REPLAYED, SCHEMES
 
 from rlmem.config.compose import Config, load
 from rlmem.record.metrics import entry
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.train import train
 
-OFF_POLICY = ("dqn", "sac", "sacd", "td3")
-SCHEMES = {"tape": ["batching=tape"], "segment": ["batching=segment", "batching.length=6"]}
-DISCRETE, CONTINUOUS = "env=repeat_first", "env=position_only_pendulum"
-SMALL = [
-    "env.num_envs=32", "env.max_episode_steps=15", "encoder.hidden_size=16", "algo.head_sizes=[16]", "total_steps=1000",
-    "evaluation.every=null", "evaluation.episodes=2", "checkpoint.every=null", "threads=1", "run_dir=run",
-]  # fmt: skip
-REPLAYED = ["algo.batch_size=100", "algo.update_ratio=0.01", "algo.random_steps=300", "algo.learning_starts=300"]
-LIVED = {
-    "ppo": ["algo.rollout_slots=16", "algo.epochs=1", "algo.num_minibatches=2"],
-    "impala": ["algo.rollout_slots=16"],
-    "pqn": ["algo.rollout_slots=16", "algo.epochs=1", "algo.num_minibatches=2"],
-}
-
 
 @cache
 def run_of(algo: str, scheme: str) -> Config:
     env = CONTINUOUS if algo in ("sac", "td3") else DISCRETE
-    return load([f"algo={algo}", env, *SCHEMES[scheme], *SMALL, *LIVED.get(algo, REPLAYED)])
+    return load([f"algo={algo}", env, *SCHEMES[scheme], *MATRIX, *LIVED.get(algo, REPLAYED)])
 
 
 @cache

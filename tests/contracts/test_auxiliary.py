@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import assert_resumes_exactly, small_run
+from helpers import assert_resumes_exactly, fast_only, small_run
 
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import read_jsonl
@@ -32,7 +32,7 @@ OFF = ("algo.learning_starts=50", "algo.random_steps=50", "algo.batch_size=40", 
 ON = ("algo.rollout_slots=25",)
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("name", fast_only(["ppo", "dqn"], CLASSES))
 def test_an_auxiliary_loss_trains_and_resumes_with_every_algorithm(in_tmp, monkeypatch, name):
     module, base = CLASSES[name].split(".")
     (in_tmp / f"own_{name}.py").write_text(MODULE.format(module=module, base=base))

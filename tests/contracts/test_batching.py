@@ -7,11 +7,10 @@ import torch
 from gymnasium.vector import SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Scripted
+from scripted import Counter, Scripted
 
 from rlmem.acting.collector import Collector
 from rlmem.batching import Segment, Tape
-from tests.unit.acting.test_rollout import Counter
 
 CPU = torch.device("cpu")
 SCHEMES = [Tape(), Segment(None), Segment(1), Segment(2), Segment(5)]

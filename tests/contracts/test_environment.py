@@ -9,8 +9,9 @@ import pytest
 import rlmem_envs
 from annotated_types import Ge, Gt
 from gymnasium.error import InvalidAction
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Discrete
 from gymnasium.utils.env_checker import check_env
+from played import actions, assert_same, play
 from rlmem_envs.core.parameters import problem_with
 from rlmem_envs.registration import TASKS, make, task_class
 
@@ -37,26 +38,6 @@ some_tasks = pytest.mark.parametrize(
     ("task", "level"),
     [pytest.param(*case, id=case[0], marks=[] if case[0] in FAST else [pytest.mark.slow]) for case in FIRST_LEVELS],
 )
-
-
-def play(env, steps: int, seed: int = 0):
-    """Observations, rewards, terminated and truncated of `steps` random steps; env i acts alike for every N."""
-    for t in range(steps):
-        yield env.step(actions(env, np.random.default_rng([seed, t])))
-
-
-def actions(env, rng: np.random.Generator, num_envs: int = 64):
-    """Uniform actions: the first of `num_envs`."""
-    space = env.single_action_space
-    if isinstance(space, Box):
-        return rng.uniform(space.low, space.high, (num_envs, *space.shape))[: env.num_envs]
-    size = space.nvec if isinstance(space, MultiDiscrete) else space.n
-    return rng.integers(0, size, (num_envs, *space.shape))[: env.num_envs]
-
-
-def assert_same(a, b, rows=slice(None)):
-    for x, y in zip(a[:4], b[:4], strict=True):
-        np.testing.assert_array_equal(x[rows], y[rows])
 
 
 @every_level

@@ -10,7 +10,7 @@ import torch
 import yaml
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from helpers import assert_resumes_exactly, make_memory
+from helpers import fast_only, make_memory
 from hydra.utils import instantiate
 from leafy import SPACES, Leafy
 from rlmem_envs.core.batched import BatchedEnv
@@ -77,22 +77,19 @@ CELLS = [
 ]
 FAST = {
     ("ppo", "dict", "leaf", "multi", "gru", "segment"),
-    ("ppo", "nested", "tuple", "multi", "mlp", "tape"),
     ("impala", "dict", "info", "discrete", "ffm", "tape"),
     ("pqn", "nested", "method", "multi", "gru", "segment"),
     ("dqn", "dict", "method", "multi", "gru", "tape"),
     ("dqn", "image", "leaf", "discrete", "mlp", "segment"),
-    ("sacd", "nested", "leaf", "multi", "ffm", "segment"),
     ("sac", "dict", None, "continuous", "gru", "segment"),
-    ("td3", "nested", None, "continuous", "ffm", "tape"),
     ("sac", "box", "leaf", "continuous", "gru", "tape"),
 }
-"""Every kind of observation in parts, of mask and of algorithm at least once; the rest is slow."""
+"""Most kinds of observations in parts, of masks and of algorithms; the rest is slow."""
 
 
 @pytest.mark.parametrize(
     ("algo", "kind", "mask", "actions", "memory", "scheme"),
-    [pytest.param(*cell, marks=[] if cell in FAST else [pytest.mark.slow]) for cell in CELLS],
+    fast_only(FAST, CELLS),
 )
 def test_every_observation_and_mask_trains_or_is_refused(in_tmp, algo, kind, mask, actions, memory, scheme):
     """The environment itself asserts that no forbidden action is taken, greedy or sampled."""
@@ -109,20 +106,6 @@ def test_every_observation_and_mask_trains_or_is_refused(in_tmp, algo, kind, mas
     assert learnt
     if algo in ("ppo", "impala"):
         assert max(row[f"{algo}/ratio_max_dev"] for row in learnt) <= 1e-5
-
-
-RESUMED = [
-    ("ppo", ["encoder.normalise_obs=true", "algo.separate=true"]),
-    pytest.param("dqn", [], marks=pytest.mark.slow),
-    pytest.param("sacd", [], marks=pytest.mark.slow),
-    pytest.param("impala", [], marks=pytest.mark.slow),
-]
-
-
-@pytest.mark.parametrize(("algo", "more"), RESUMED)
-def test_a_killed_run_with_parts_and_masks_resumes_exactly(in_tmp, algo, more):
-    how = {"kind": "dict", "mask": "leaf", "actions": "multi", "scheme": "segment"}
-    assert_resumes_exactly(lambda run_dir: run(algo, *more, f"run_dir={run_dir}", **how), 3)
 
 
 @pytest.mark.parametrize(

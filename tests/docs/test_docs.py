@@ -9,6 +9,7 @@ import pytest
 import torch
 import yaml
 from helpers import ROOT, options
+from pages import blocks
 from python_process import run_python
 
 from rlmem.batching import Segment, Tape
@@ -18,7 +19,6 @@ from rlmem.config.targets import build
 from rlmem.conformance import facts
 from rlmem.errors import UserError
 from rlmem.scan import chosen_engine, native
-from tests.docs.test_readme import blocks
 
 TABLE = ROOT / "benchmarks" / "memory_table.py"
 BEGIN, END = "<!-- measured:begin -->", "<!-- measured:end -->"
@@ -81,6 +81,7 @@ def test_the_options_of_the_last_column_exist(name):
         load([f"memory={name}", assignment])
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_library_run(tmp_path, monkeypatch):
     """The python blocks without a file name, document by document, one after another as in one session."""
     monkeypatch.chdir(tmp_path)

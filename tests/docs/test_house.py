@@ -8,6 +8,7 @@ import io
 import sys
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -36,6 +37,7 @@ MOST_LINES = {("rlmem", "benchmarks", "experiments"): 28_700, ("tests",): 28_300
 """Folders -> code lines of their Python: neither blank, nor comment, nor docstring."""
 
 
+@cache
 def calls_of_an_update(*overrides: str, folder: Path) -> dict[Path, list[CodeType]]:
     """What the second iteration with an update runs: files of rlmem and their functions, in order of the first call."""
     from rlmem.config.compose import load
@@ -125,9 +127,15 @@ def code_lines(path: Path) -> int:
     return len(lines - strings)
 
 
-@pytest.mark.parametrize("overrides", MOST_FILES, ids=lambda overrides: " ".join(overrides[:2]))
-def test_one_update_runs_few_files(overrides, tmp_path):
-    calls = calls_of_an_update(*overrides, folder=tmp_path / "run")
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("run")
+
+
+@pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, len(MOST_FILES)))])
+def test_one_update_runs_few_files(number, folder):
+    overrides = list(MOST_FILES)[number]
+    calls = calls_of_an_update(*overrides, folder=folder)
     files = [path.relative_to(PACKAGE).as_posix() for path in calls]
     assert "loops/base.py" in files and "memory/base.py" in files
     assert len(files) <= MOST_FILES[overrides], "\n".join(files)
@@ -135,8 +143,8 @@ def test_one_update_runs_few_files(overrides, tmp_path):
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="functions know their qualified names from Python 3.11 on")
 @pytest.mark.skipif(missing() is not None, reason="without the native engine, other functions run")
-def test_the_page_of_one_update_is_that_of_the_tracer(tmp_path):
-    text = page(calls_of_an_update("memory=gru", *ON_POLICY, folder=tmp_path / "run"))
+def test_the_page_of_one_update_is_that_of_the_tracer(folder):
+    text = page(calls_of_an_update("memory=gru", *ON_POLICY, folder=folder))
     assert PAGE.read_text(encoding="utf-8") == text, "python tests/docs/test_house.py writes it"
 
 
@@ -149,6 +157,16 @@ def test_few_entries_stand_at_the_top():
 def test_the_code_has_a_bounded_size(folders):
     lines = sum(code_lines(path) for folder in folders for path in (ROOT / folder).rglob("*.py"))
     assert lines <= MOST_LINES[folders]
+
+
+def test_no_test_imports_a_test():
+    """What several test files need lies in tests/support."""
+    for path in (ROOT / "tests").rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        modules = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+        modules += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+        parts = {part for module in modules for part in module.split(".")}
+        assert not [part for part in parts if part == "conftest" or part.startswith("test_")], path
 
 
 def test_code_lines_are_neither_blank_nor_comment_nor_docstring(tmp_path):

@@ -105,7 +105,7 @@ LAYERS = {
     ),
     "analysis": Layer(
         "looking into what was trained",
-        "errors types seeding spaces memory batching agents acting config record loops run",
+        "errors types seeding spaces system memory batching agents acting config record loops run",
         "torch numpy gymnasium lazy:matplotlib lazy:scipy lazy:sklearn",
     ),
     "bench": Layer(
@@ -126,7 +126,8 @@ LAYERS = {
     ),
     "commands": Layer(
         "the command line; --help must be instant, so what is heavy is imported inside a command",
-        "errors system.command system.strictjson config.messages analysis.declared __version__ lazy:types lazy:seeding "
+        "errors system.command system.declared system.strictjson config.messages analysis.declared __version__ "
+        "lazy:types lazy:seeding "
         "lazy:spaces lazy:system lazy:conformance lazy:parallel lazy:acting lazy:config lazy:record "
         "lazy:loops lazy:supervised lazy:run lazy:sweep lazy:population lazy:analysis lazy:bench "
         "lazy:evidence lazy:api",

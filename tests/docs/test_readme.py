@@ -7,88 +7,18 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, options
+from helpers import ROOT, fast_only, options
+from pages import SMALL, SMALL_REPLAY, blocks, commands, small, with_examples
 
-from rlmem.commands.cli import main
+from rlmem.commands.cli import main, module_of
+from rlmem.config.compose import load
 from rlmem.evidence import catalog
 from rlmem.evidence.records import shipped_records
 from rlmem.evidence.verdict import Outcome
-
-BUDGET = "total_steps=256 env.num_envs=8 evaluation.every=null evaluation.episodes=4 threads=1"
-SMALL = f"{BUDGET} algo.rollout_slots=16"
-SMALL_REPLAY = f"{BUDGET} algo.random_steps=50 algo.learning_starts=150 algo.batch_size=60 algo.update_ratio=0.03"
-SHRINK = {
-    "train": SMALL,
-    "resume": "total_steps=384",
-    "eval": "--episodes=4",
-    "push": "--episodes=4",
-    "export": "--episodes=4",
-    "profile": "--dry-run",
-}
-"""What is appended to a command; later values win."""
-
-FENCE = re.compile(r"(<!-- not run: .+? -->\n)?^```(\S*) ?(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block: its language, the file it shows, and whether it is marked as not run."""
-
-    document: str
-    language: str
-    file: str
-    text: str
-    skipped: bool
-
-
-def blocks(document: str) -> list[Block]:
-    found = FENCE.finditer((ROOT / document).read_text(encoding="utf-8"))
-    return [Block(document, m[2], m[3], m[4], m[1] is not None) for m in found]
-
-
-def commands(document: str) -> list[str]:
-    """The `rlmem` lines of the sh blocks that are run, in order; a backslash joins lines, as in a shell."""
-    shell = [b for b in blocks(document) if b.language == "sh" and not b.skipped]
-    lines = [line for b in shell for line in re.sub(r"\\\n +", "", b.text).splitlines()]
-    return [line for line in lines if line.startswith("rlmem ")]
-
-
-def off_policy() -> set[str]:
-    """The options of `algo` that learn from a replay, shipped and shown."""
-    shipped = {path.stem: path.read_text() for path in (ROOT / "conf" / "algo").glob("*.yaml")}
-    shown = {Path(b.file).stem: b.text for b in blocks("CONTRIBUTING.md") if "/algo/" in b.file}
-    return {name for name, text in (shipped | shown).items() if "learning_starts:" in text or "[_off_policy]" in text}
-
-
-def small(command: str) -> str:
-    """The command on a small budget; one that only asks for information stays as it is."""
-    command = re.sub(r"\s+#\s.*", "", command)
-    verb = command.split()[1]
-    if verb == "sweep" and command.split()[2].endswith(".yaml"):
-        return f"{command} {SMALL}"
-    if verb not in SHRINK or "--help" in command:
-        return command
-    algo = re.search(r" algo=(\w+)", command)
-    if verb == "train" and algo and algo[1] in off_policy():
-        return f"{command} {SMALL_REPLAY}"
-    short = " algo.epochs=1" if verb == "train" and (not algo or algo[1].startswith("ppo")) else ""
-    short += " evaluation.stop_at=null" if "evaluation.stop_at=" in command else ""
-    return f"{command} {SHRINK[verb]}{short}"
-
-
-def with_examples(document: str, folder: Path) -> Path:
-    """The folder, which now holds nothing but the example files of the document."""
-    for block in blocks(document):
-        if block.file:
-            (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
-            (folder / block.file).write_text(block.text)
-    return folder
-
 
 PAGES = (
     "README.md", "CONTRIBUTING.md", "docs/algorithms.md", "docs/analysis.md", "docs/any-observation.md",
@@ -98,53 +28,16 @@ PAGES = (
 )  # fmt: skip
 """Those whose commands are run here, one after another in one folder, as later ones use the runs of earlier ones."""
 
-SLOW_ANALYSES = (
-    "hidden", "extrapolate", "shm", "gradients", "impulse", "contamination", "multistability", "probe",
-)  # fmt: skip
-
-OF_ONES_OWN = ("CONTRIBUTING.md", "docs/memory.md", "docs/own-memory.md")
-"""Pages that show code, all of which is run."""
-
 AFTERWARDS = ("docs/any-observation.md", "docs/own-memory.md", "docs/start.md")
 """Pages whose Python goes on from what their commands and example files left in the folder."""
 
 
-def only_checked(document: str, lines: list[str]) -> list[str]:
-    """The commands of a page as the fast tests run them: most of those that train only check what they would do.
-
-    Trained are the first run of the page, runs to which a later command may come back, and the code that it shows.
-    What draws most, and what is shown elsewhere, is left to the slow tests.
-    """
-    trains = [line for line in lines if line.split()[1] == "train"]
-    first = trains[0] if trains else None
-
-    analyses = {line: line.split()[2] for line in lines if line.split()[1] == "analyze"}
-    lines = [line for line in lines if analyses.get(line) not in SLOW_ANALYSES]
-
-    swept = [line for line in lines if line.split()[1] == "sweep" and "--dry-run" not in line]
-    lines = [line for line in lines if line not in swept and "sweeps/" not in line and line.split()[1] != "export"]
-
-    lines = [line for line in lines if "--gif" not in line and line != "rlmem reproduce memoroids/figure4 --dry-run"]
-
-    def dry(line: str) -> bool:
-        if line.split()[1] == "reproduce":
-            return "--budget smoke" in line and ".yaml" not in line
-        return line in trains and line != first and "run_dir=" not in line and document not in OF_ONES_OWN
-
-    asking = ("--help", "--dry-run")
-    return [f"{small(line)} --dry-run" if dry(line) and not any(a in line for a in asking) else small(line)
-            for line in lines]  # fmt: skip
-
-
-@pytest.mark.parametrize("everything", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["some", "all"])
-@pytest.mark.parametrize("document", PAGES)
-def test_the_commands_of_a_page_run_one_after_another(tmp_path, document, everything, monkeypatch):
+@pytest.mark.parametrize("document", fast_only(["docs/own-memory.md"], PAGES))
+def test_the_commands_of_a_page_run_one_after_another(tmp_path, document, monkeypatch):
     """On small budgets, in this process and in copies of one that has torch at hand."""
     with_examples(document, tmp_path)
     monkeypatch.chdir(tmp_path)
-    found = commands(document)
-    assert found
-    for command in map(small, found) if everything else only_checked(document, found):
+    for command in map(small, commands(document)):
         monkeypatch.setattr(sys, "path", [*sys.path])  # the command line adds the current folder
         assert main(shlex.split(command)[1:]) == 0, command
     if document in AFTERWARDS:
@@ -152,6 +45,20 @@ def test_the_commands_of_a_page_run_one_after_another(tmp_path, document, everyt
         for block in blocks(document):
             if block.language == "python" and not block.file:
                 exec(compile(block.text, document, "exec"), session)
+
+
+def test_the_commands_of_every_page_are_accepted(tmp_path, monkeypatch):
+    """Overrides are composed, and the arguments of the other verbs are parsed."""
+    for document in PAGES:
+        (tmp_path / document).mkdir(parents=True)
+        monkeypatch.chdir(with_examples(document, tmp_path / document))
+        lines = [shlex.split(line, comments=True)[1:] for line in commands(document)]
+        assert lines, document
+        for verb, *words in lines:
+            if verb == "train" and not {"-m", "--multirun", "--help"} & {*words}:
+                load([word for word in words if not word.startswith("--")])
+            elif verb not in ("train", "config", "analyze") and not {"-h", "--help"} & {*words}:
+                import_module(module_of(verb)).PARSER.parse_intermixed_args(words)
 
 
 def transcripts() -> list[tuple[str, str]]:
@@ -271,9 +178,6 @@ def test_commands_are_found_and_shrunk():
     assert small("rlmem train algo=sac") == f"rlmem train algo=sac {SMALL_REPLAY}"
     assert small("rlmem list   # why") == "rlmem list"
     assert all("\\" not in line for line in commands("docs/batching.md"))
-    of_readme = only_checked("README.md", commands("README.md"))
-    assert any(line.startswith("rlmem train") and "--dry-run" not in line for line in of_readme)
-    assert all("--dry-run" not in line for line in only_checked("docs/memory.md", commands("docs/memory.md")))
 
 
 def test_the_reproduced_table_is_that_of_the_shipped_results():

@@ -7,7 +7,8 @@ from importlib import import_module
 import pytest
 from helpers import ROOT, memory_node, options
 
-from rlmem.commands.cli import VERBS, module_of
+from rlmem.commands.cli import VERBS
+from rlmem.commands.toolkit import Parser
 from rlmem.config.catalog import catalog, option_keys
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
@@ -88,7 +89,7 @@ def test_the_command_on_the_page_of_an_algorithm_is_a_run(pages, name):
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_command_has_every_flag(pages, verb):
     text = pages[f"reference/commands/{verb}.md"].text
-    for action in import_module(module_of(verb)).PARSER._actions:
+    for action in Parser(verb)._actions:
         for name in action.option_strings or [str(action.metavar or action.dest)]:
             assert f"`{name}" in text, name
 

@@ -19,7 +19,8 @@ import pytest
 from helpers import wait_for
 from python_process import Python, run_python
 from rich.console import Console
-from tests.runs.test_reliability import AGENT, DQN, assert_same_end
+from helpers import assert_same_end
+from small_runs import AGENT, CUE_DQN
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
@@ -347,7 +348,7 @@ def test_a_function_call_leaves_the_signals_of_its_process_alone(capsys):
 
 
 def test_an_episode_longer_than_the_replay_is_a_fault_since_the_run_has_begun(in_tmp, capsys):
-    assert main(["train", *DQN, "env=count_recall", "algo.capacity=30", "run_dir=run"]) == 1
+    assert main(["train", *CUE_DQN, "env=count_recall", "algo.capacity=30", "run_dir=run"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert re.match(r"rlmem: failed: step \d+: an episode of environment \d has more transitions than .*\(30\)", line)
     assert "algo.capacity=300" in line

@@ -61,6 +61,7 @@ UPDATES = {
 UPDATES["dqn"] += ["algo.random_steps=100", "algo.learning_starts=500"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", SOME)
 @pytest.mark.parametrize("batching", ["batching=tape", "batching=segment batching.length=10"])
 @pytest.mark.parametrize("name", UPDATES)
@@ -90,6 +91,7 @@ SAC = [*RUN, "env=position_only_pendulum", "algo=sac", "algo.batch_size=64", "al
 SAC += ["algo.random_steps=100", "algo.learning_starts=250", "algo.update_ratio=0.05", "env.num_envs=1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batching", ["batching=tape", "batching=segment batching.length=10"])
 @pytest.mark.parametrize("memory", SOME)
 def test_training_reads_what_acting_read(memory, batching, in_tmp):
@@ -99,6 +101,7 @@ def test_training_reads_what_acting_read(memory, batching, in_tmp):
     assert max(deviations) < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choices", [PPO, SAC], ids=["ppo", "sac"])
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(choices, in_tmp):
     """On a CPU digit by digit. On a GPU sums may be taken in another order."""

@@ -17,8 +17,9 @@ import parts
 import run
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("names", [["limits", "replaying"], pytest.param(list(parts.PARTS), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("names", [["scans", "replaying"], list(parts.PARTS)])
 def test_every_part_works_and_has_a_verdict(names, tmp_path, capsys):
     file = tmp_path / "gpu.json"
     code, out = run.main([*names, "--dry", "--json", str(file)]), capsys.readouterr().out
@@ -46,20 +47,20 @@ def test_what_was_measured_of_the_same_commit_is_not_measured_again(tmp_path, mo
     monkeypatch.setattr(run, "Part", lambda name, dry: SimpleNamespace(measured=partial(measure, name), end=int))
     monkeypatch.setattr(run, "commit", lambda: "one")
     call = lambda *names: run.main([*names, "--dry", "--json", str(file)])  # noqa: E731
-    assert call("limits", "scans") == 1, "a part failed"
+    assert call("memories", "scans") == 1, "a part failed"
     assert "FAILED  scans: RuntimeError: out of memory" in capsys.readouterr().out
-    assert call("limits", "scans", "check") == 0
-    assert measured == ["limits", "scans", "check", "scans"], "what times nothing comes first"
+    assert call("memories", "scans", "check") == 0
+    assert measured == ["memories", "scans", "check", "scans"], "what times nothing comes first"
     for other in ("another", None, None):  # None: files were changed, who knows how
         monkeypatch.setattr(run, "commit", lambda other=other: other)
-        assert call("limits") == 0
-    assert measured[4:] == ["limits"] * 3
-    assert sorted(json.loads(file.read_text())["parts"]) == ["check", "limits", "scans"], "nothing measured is lost"
+        assert call("memories") == 0
+    assert measured[4:] == ["memories"] * 3
+    assert sorted(json.loads(file.read_text())["parts"]) == ["check", "memories", "scans"], "nothing measured is lost"
 
 
 def test_a_part_that_takes_too_long_is_ended_with_all_that_it_started(monkeypatch):
     monkeypatch.setattr(run, "MINUTES", 0.001)
-    assert run.Part("limits", dry=True).measured()["error"] == "did not end within 0.001 minutes"
+    assert run.Part("scans", dry=True).measured()["error"] == "did not end within 0.001 minutes"
 
 
 def test_a_goal_is_reached_or_missed_and_a_number_without_one_is_told():
@@ -118,5 +119,5 @@ def test_what_is_missing_is_named_with_the_way_to_bring_it(monkeypatch, capsys):
 
 def test_a_machine_without_a_gpu_is_told_so(monkeypatch, capsys):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert run.main(["limits"]) == 2
+    assert run.main(["scans"]) == 2
     assert "no CUDA device is available" in capsys.readouterr().err

@@ -1,5 +1,8 @@
 """Off-policy runs: what the loop counts, warm-up, resume, options end to end, refusals."""
 
+from functools import partial
+from helpers import assert_same_end, saved
+from small_runs import REPLAY, REPLAY_CHOICES, REPLAY_TASKS
 import math
 import signal
 from fractions import Fraction
@@ -24,31 +27,7 @@ from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import resume, train
 from rlmem.system.signals import Stopped
 
-SMALL = [
-    "env.num_envs=4", "memory.hidden_size=8", "encoder.hidden_size=8", "algo.head_sizes=[8]", "algo.batch_size=40",
-    "algo.random_steps=100", "algo.learning_starts=100", "algo.record_every=100", "algo.update_ratio=0.02",
-    "total_steps=500", "evaluation.every=null", "evaluation.episodes=2", "checkpoint.every=150", "threads=1",
-]  # fmt: skip
-TASKS = {
-    "dqn": ["algo=dqn", "env=count_recall", "env.max_episode_steps=20"],
-    "sacd": ["algo=sacd", "env=repeat_first", "env.max_episode_steps=15"],
-    "sac": ["algo=sac", "env=position_only_pendulum", "env.max_episode_steps=20"],
-    "td3": ["algo=td3", "env=position_only_pendulum", "env.max_episode_steps=15"],
-}
-
-
-def run(*overrides: str, run_dir: str = "run") -> Path:
-    return small_run(*overrides, run_dir=run_dir, base=SMALL)
-
-
-def saved(run_dir: Path) -> dict[str, Any]:
-    """Everything in the newest checkpoint, by where it stands; rings as one piece, wherever they wrap."""
-    checkpoint = Checkpoints(run_dir / "checkpoints").load()[1]
-    for ring in ("slots", "states", "table"):
-        rows = checkpoint["replay"][ring]["rows"]
-        checkpoint["replay"][ring]["rows"] = {name: torch.cat(spans) for name, spans in rows.items()}
-    leaves, _ = tree_flatten_with_path(checkpoint)
-    return {keystr(path): leaf for path, leaf in leaves}
+run = partial(small_run, base=REPLAY)
 
 
 class Noted(gym.Env):
@@ -158,55 +137,10 @@ def test_random_actions_end_when_they_should(in_tmp):
     assert len(set(taken[100:].flatten())) == 1
 
 
-CHOICES = {
-    "tape": ["batching=tape", "memory=ffm"],
-    "segments": ["batching=segment", "batching.length=8", "batching.burn_in=3", "batching.running=true", "memory=gru"],
-}
-OPTIONS = {
-    "dqn": ["algo.priority_exponent=0.6", "algo.n_step=3"],
-    "sacd": ["algo.update_per=episode", "algo.update_ratio=0.5"],
-    "sac": ["batching.detach_every=4", "algo.max_grad_norm=1", "encoder.normalise_obs=true"],
-    "td3": ["algo.replay_dir=mapped", "algo.capacity=200", "algo.policy_delay=3"],
-}
-
-
-def assert_same_end(first: Path, second: Path) -> None:
-    """The same records, and the same checkpoint: parameters, replay, generators and all."""
-    assert without_time(first) == without_time(second)
-    assert (first / "episodes.jsonl").read_text() == (second / "episodes.jsonl").read_text()
-    one, other = saved(first), saved(second)
-    assert one.keys() == other.keys()
-    timed = ("elapsed", "time", "clock", "record")  # the record's size depends on the digits of times
-    for name, value in one.items():
-        if not any(word in name for word in timed):
-            assert torch.equal(value, other[name]) if isinstance(value, torch.Tensor) else value == other[name], name
-
-
-FAST = {("dqn", "tape"), ("sac", "segments")}
-"""Discrete and continuous actions, each scheme once; the other pairs are slow."""
-
-
-@pytest.mark.parametrize(
-    ("name", "choice"),
-    [pytest.param(n, c, marks=[] if (n, c) in FAST else [slow]) for n in TASKS for c in CHOICES],
-)
-def test_a_killed_run_resumes_exactly(in_tmp, name, choice):
-    """Stop after some checkpoint, resume: the same metrics file and the same parameters as a run that went through."""
-    choices = [*TASKS[name], *CHOICES[choice], *OPTIONS[name]]
-    whole = run(*choices, run_dir="whole")
-    with killed_at(4):
-        run(*choices, run_dir="cut")
-    rows = read_jsonl(whole / "metrics.jsonl")
-    assert 0 < len(read_jsonl(Path("cut/metrics.jsonl"))) < len(rows)
-    assert rows[-2]["update"] > rows[1]["update"] > 0, "there is something to resume on either side of the cut"
-    resume(Path("cut"), [])
-    assert_same_end(whole, Path("cut"))
-
-
 @pytest.mark.parametrize(("name", "choice"), [("dqn", "tape"), ("td3", "segments")])
 @slow
 def test_a_run_that_is_told_to_stop_saves_within_an_iteration_and_resumes_exactly(in_tmp, monkeypatch, name, choice):
-    choices = [*TASKS[name], *CHOICES[choice], "algo.update_ratio=0.07"]
+    choices = [*REPLAY_TASKS[name], *REPLAY_CHOICES[choice], "algo.update_ratio=0.07"]
     whole = run(*choices, run_dir="whole")
     collect, calls = Collector.collect, []
 
@@ -230,7 +164,7 @@ def test_a_run_that_is_told_to_stop_saves_within_an_iteration_and_resumes_exactl
 def test_a_finished_run_can_be_trained_longer_even_if_it_ended_within_a_step(in_tmp, name, choice):
     """The last step of the first run counts for two of four environments: the replay keeps the holes of the others."""
     run_dir = run(
-        *TASKS[name], *CHOICES[choice], "total_steps=502", "algo.update_ratio=0.1", "algo.batch_size=400", "memory=mlp"
+        *REPLAY_TASKS[name], *REPLAY_CHOICES[choice], "total_steps=502", "algo.update_ratio=0.1", "algo.batch_size=400", "memory=mlp"
     )
     resume(run_dir, ["total_steps=801"])
     rows = [row for row in read_jsonl(run_dir / "metrics.jsonl") if "update" in row]
@@ -263,8 +197,8 @@ AT_ONCE = {"priorities on segments", "Memoroids' release"}
 def test_options_run_end_to_end(in_tmp, what):
     name, *options = ENDS[what]
     mlp = "encoder=embeddings" not in options
-    small = [override for override in SMALL if mlp or not override.startswith("encoder.")]
-    train(load([*small, "run_dir=run", *TASKS[name], *options]))
+    small = [override for override in REPLAY if mlp or not override.startswith("encoder.")]
+    train(load([*small, "run_dir=run", *REPLAY_TASKS[name], *options]))
     rows = read_jsonl(Path("run/metrics.jsonl"))
     assert rows[-1]["step"] == 500
     assert rows[-2]["update"] > 3
@@ -310,19 +244,19 @@ def test_what_cannot_work_is_refused_in_one_line_before_anything_is_written(in_t
 
 
 def test_a_run_says_what_it_chose_and_what_it_cannot_learn(in_tmp):
-    run(*TASKS["sacd"], "env.max_episode_steps=null", "batching=tape", run_dir="room")
+    run(*REPLAY_TASKS["sacd"], "env.max_episode_steps=null", "batching=tape", run_dir="room")
     log = Path("room/log.txt").read_text()
     assert "an episode of 51 transitions does not fit into a row of 40" in log
     assert "algo.batch_size=51" in log
     assert "rewards are learnt from times 51 (algo.reward_scale)" in log  # each is 1/51 or -1/51
     assert log.count("does not fit") == 1
-    run(*TASKS["sacd"], "env.max_episode_steps=null", "total_steps=190", run_dir="short")
+    run(*REPLAY_TASKS["sacd"], "env.max_episode_steps=null", "total_steps=190", run_dir="short")
     assert "learning waits for the end of a first episode" in Path("short/log.txt").read_text()
 
 
 def test_gradients_are_measured_where_there_are_any(in_tmp):
     """TD3's actor has a gradient at every second update only; the mean is over those."""
-    directory = run(*TASKS["td3"], "algo.update_ratio=0.01", "algo.record_every=400", "total_steps=600")
+    directory = run(*REPLAY_TASKS["td3"], "algo.update_ratio=0.01", "algo.record_every=400", "total_steps=600")
     rows = [row for row in read_jsonl(directory / "metrics.jsonl") if "td3/critic_grad_norm" in row]
     assert rows
     assert all(row["td3/actor_grad_norm"] > 0 for row in rows if row["update"] > 1)
@@ -338,7 +272,7 @@ def test_resuming_to_the_step_that_was_reached_evaluates(in_tmp, monkeypatch):
 
     monkeypatch.setattr(OffPolicyLoop, "advance", stops)
     with pytest.raises(Stopped):
-        run(*TASKS["dqn"])
+        run(*REPLAY_TASKS["dqn"])
     monkeypatch.setattr(OffPolicyLoop, "advance", advance)
     reached = read_jsonl(Path("run/metrics.jsonl"))[-1]["step"]
     assert reached < 500
@@ -346,8 +280,9 @@ def test_resuming_to_the_step_that_was_reached_evaluates(in_tmp, monkeypatch):
     assert "eval/greedy/return_mean" in read_jsonl(Path("run/metrics.jsonl"))[-1]
 
 
+@pytest.mark.slow
 def test_a_sweep_over_algorithms_may_set_what_only_they_have(in_tmp):
-    small = [part for part in SMALL if not part.startswith("total_steps")]
+    small = [part for part in REPLAY if not part.startswith("total_steps")]
     sweep = ["train", "-m", "algo=dqn,sacd", "env=repeat_first", "memory=gru", "total_steps=300", *small]
     assert main(sweep) == 0
     assert len(list(in_tmp.glob("runs/**/run.json"))) == 2

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import ROOT, assert_same_weights, killed_at, small_run, weights, without_time
+from functools import partial
+from helpers import ROOT, assert_same_end, assert_same_weights, killed_at, small_run, weights, without_time
+from small_runs import AGENT, CUE_DQN, RECALL
 from python_process import run_python
 from rlmem_envs.diagnostics import two_step_cue
 from rlmem_envs.occlusion.robot import Robot
@@ -27,27 +29,7 @@ from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
 from rlmem.system.signals import Stopped, stopping_politely
 
-AGENT = [
-    "memory=gru", "memory.hidden_size=8", "encoder.hidden_size=8", "env.num_envs=4", "algo.num_minibatches=2",
-    "algo.rollout_slots=32", "algo.epochs=1", "algo.head_sizes=[8]", "total_steps=500", "evaluation.every=200",
-    "evaluation.episodes=4", "checkpoint.every=100", "threads=1",
-]  # fmt: skip
-SMALL = ["env=count_recall", "env.max_episode_steps=20", *AGENT]
-DQN = [
-    "env=two_step_cue", "algo=dqn", "memory=gru", "memory.hidden_size=8", "encoder.hidden_size=8", "env.num_envs=4",
-    "algo.batch_size=32", "algo.random_steps=50", "algo.learning_starts=50", "algo.update_ratio=0.2",
-    "algo.record_every=50", "algo.head_sizes=[8]", "total_steps=500", "evaluation.every=200", "evaluation.episodes=4",
-    "checkpoint.every=100", "threads=1",
-]  # fmt: skip
-
-
-def run(*overrides: str, run_dir: str | Path = "run", base: list[str] = SMALL) -> Path:
-    return small_run(*overrides, run_dir=run_dir, base=base)
-
-
-def assert_same_end(first: Path | str, second: Path | str) -> None:
-    assert without_time(first) == without_time(second)
-    assert_same_weights(first, second)
+run = partial(small_run, base=RECALL)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +68,7 @@ def test_the_same_command_goes_on_with_a_run_and_ends_as_if_it_had_never_stopped
     run("on_exists=resume", run_dir="cut")
     assert_same_end("cut", finished)
     before = (Path("cut") / "metrics.jsonl").read_text()
-    again = train(load([*SMALL, "run_dir=cut", "on_exists=resume"]))
+    again = train(load([*RECALL, "run_dir=cut", "on_exists=resume"]))
     assert again == (Path("cut"), without_time(finished)[-1]["eval/greedy/return_mean"])
     assert (Path("cut") / "metrics.jsonl").read_text() == before
 
@@ -111,7 +93,7 @@ def test_a_directory_that_is_taken_may_be_left_alone(run_dir):
 
 def test_resuming_without_a_directory_is_refused(in_tmp):
     with pytest.raises(UserError, match="expected the run's directory"):
-        train(load([*SMALL, "on_exists=resume"]))
+        train(load([*RECALL, "on_exists=resume"]))
     assert not any(in_tmp.iterdir())
 
 
@@ -198,7 +180,7 @@ def test_random_kills_change_nothing(kills):
 # --- checkpoints -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("base", [SMALL, pytest.param(DQN, marks=pytest.mark.slow)], ids=["ppo", "dqn"])
+@pytest.mark.parametrize("base", [RECALL, pytest.param(CUE_DQN, marks=pytest.mark.slow)], ids=["ppo", "dqn"])
 def test_bytes_that_changed_anywhere_are_never_loaded(in_tmp, base):
     """20 random places each: the run falls back to the checkpoint before and ends as if nothing had happened."""
     whole = run("total_steps=700", run_dir="whole", base=base)
@@ -243,7 +225,7 @@ sys.exit(main())
 
 
 def test_a_full_disk_stops_the_run_with_one_line_and_the_last_checkpoint_is_intact(in_tmp):
-    choices = [*DQN, "total_steps=1500", "checkpoint.every=250", "evaluation.every=500", "algo.update_ratio=0.01"]
+    choices = [*CUE_DQN, "total_steps=1500", "checkpoint.every=250", "evaluation.every=500", "algo.update_ratio=0.01"]
     whole = run(run_dir="whole", base=choices)
     command = [sys.executable, "-c", LIMITED, "110000", "train", *choices, "run_dir=cut"]
     done = run_python(command, capture_output=True, text=True, timeout=280)
@@ -293,10 +275,10 @@ def faulty(**keys: Any) -> list[str]:
     return [f"env._target_={__name__}.Faulty", *(f"+env.{key}={value}" for key, value in keys.items())]
 
 
-SQUARED = [*DQN, "algo.td_loss=squared", "algo.reward_scale=1"]
+SQUARED = [*CUE_DQN, "algo.td_loss=squared", "algo.reward_scale=1"]
 
 
-@pytest.mark.parametrize("base", [SMALL, SQUARED], ids=["ppo", "dqn"])
+@pytest.mark.parametrize("base", [RECALL, SQUARED], ids=["ppo", "dqn"])
 def test_a_loss_that_is_no_number_stops_the_run_by_name(in_tmp, capsys, base):
     with pytest.raises(Fault, match=r"step \d+: not a finite number: .*on_nan=skip.*rlmem resume run") as failed:
         run("env=two_step_cue", *faulty(what="reward", period=70), "checkpoint.every=50", base=base)
@@ -305,7 +287,7 @@ def test_a_loss_that_is_no_number_stops_the_run_by_name(in_tmp, capsys, base):
     assert all(torch.isfinite(tensor).all() for tensor in agent.values())
 
 
-@pytest.mark.parametrize("base", [pytest.param(SMALL, marks=pytest.mark.slow), SQUARED], ids=["ppo", "dqn"])
+@pytest.mark.parametrize("base", [pytest.param(RECALL, marks=pytest.mark.slow), SQUARED], ids=["ppo", "dqn"])
 def test_steps_that_are_no_numbers_may_be_skipped(in_tmp, base):
     run("env=two_step_cue", *faulty(what="reward", period=70), "on_nan=skip", base=base)
     last = [row for row in without_time("run") if "nan/skipped" in row][-1]
@@ -321,7 +303,7 @@ def test_a_lack_of_memory_is_named(in_tmp, what):
 
 
 def test_a_fault_is_one_line_and_exit_code_1(in_tmp, capsys):
-    assert main(["train", *SMALL, "env=two_step_cue", *faulty(what="memory", period=61), "run_dir=run"]) == 1
+    assert main(["train", *RECALL, "env=two_step_cue", *faulty(what="memory", period=61), "run_dir=run"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("rlmem: failed: step 160: out of memory")
 
@@ -355,7 +337,7 @@ def test_a_warm_start_from_another_kind_of_agent_is_refused_in_one_line(run_dir)
         assert "\n" not in refused.value.problems[0]
         assert refused.value.problems[0].startswith(f"init_from={source}: ")
         with pytest.raises(UserError, match=what):
-            plan(load([*SMALL, f"init_from={source}", override]))
+            plan(load([*RECALL, f"init_from={source}", override]))
         assert not Path("second").exists()
 
 
@@ -372,6 +354,7 @@ def test_a_run_says_what_it_was_resumed_with(in_tmp):
     assert about["started"] <= about["resumed"][0]["started"]
 
 
+@pytest.mark.slow
 def test_a_stop_before_an_evaluation_puts_it_off(in_tmp):
     """The signal comes in an iteration after which an evaluation is due: the resumed run begins with it."""
     choices = ["env=two_step_cue", *faulty(what="signal", period=70), "evaluation.every=50", "total_steps=400"]

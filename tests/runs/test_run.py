@@ -1,5 +1,7 @@
 """Whole runs: the record, determinism, resume, evaluation, loggers, refusals."""
 
+from functools import partial
+from small_runs import SHORT
 import json
 import shutil
 import signal
@@ -23,15 +25,7 @@ from rlmem.record.recorder import read_jsonl
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
 
-SMALL = [
-    "env.num_envs=4", "algo.num_minibatches=2", "algo.rollout_slots=32", "algo.epochs=1", "memory.hidden_size=16",
-    "encoder.hidden_size=16", "algo.head_sizes=[16]", "total_steps=500", "evaluation.every=200",
-    "evaluation.episodes=2", "checkpoint.every=150", "threads=1",
-]  # fmt: skip
-
-
-def run(*overrides: str, run_dir: str | Path = "run") -> Path:
-    return small_run(*overrides, run_dir=run_dir, base=SMALL)
+run = partial(small_run, base=SHORT)
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +68,10 @@ def test_a_run_directory_is_the_record(run_dir):
     assert "done: 500 steps" in (run_dir / "log.txt").read_text()
 
 
+@pytest.mark.slow
 def test_two_processes_with_one_seed_write_the_same_metrics(in_tmp):
     """A process of its own, whatever was imported and drawn in it before, and this one."""
-    choices = [*SMALL, "memory=lstm", "batching=segment", "batching.length=8"]
+    choices = [*SHORT, "memory=lstm", "batching=segment", "batching.length=8"]
     command = [sys.executable, "-m", "rlmem", "train", *choices, "run_dir=a"]
     run_python(command, check=True, timeout=280, stdout=subprocess.DEVNULL)
     train(load([*choices, "run_dir=b"]))
@@ -95,26 +90,6 @@ def test_evaluating_more_often_does_not_change_training(in_tmp):
     often = without_time(run("evaluation.every=50", run_dir="often"), training)
     never = without_time(run("evaluation.every=null", run_dir="never"), training)
     assert often == never
-
-
-SCHEMES = ("tape", "segment")
-FAST = {("ffm", "tape"), ("gpt", "segment")}
-"""States of complex numbers, and of the last slots."""
-
-RESUMED = [
-    pytest.param(memory, batching, marks=[] if (memory, batching) in FAST else [pytest.mark.slow])
-    for memory in options("memory")
-    for batching in SCHEMES
-]
-"""Every memory under both schemes; but for `FAST`, slow (`make test-slow`)."""
-
-
-@pytest.mark.parametrize(("memory", "batching"), RESUMED)
-def test_a_killed_run_resumes_exactly(in_tmp, memory, batching):
-    """Stop after some checkpoint, resume: the same metrics file and the same parameters as a run that went through."""
-    choices = [f"memory={memory}", f"batching={batching}", "env=count_recall", "evaluation.every=null"]
-    choices.append("total_steps=400")
-    assert_resumes_exactly(lambda run_dir: run(*choices, run_dir=run_dir))
 
 
 SIGNALLED = """
@@ -146,7 +121,7 @@ def undisturbed(tmp_path_factory) -> Path:
 
 def signalled(name: str, *choices: str) -> int:
     """The exit code of a run in `cut` that is sent a signal."""
-    command = [sys.executable, "-c", SIGNALLED, "train", *SMALL, *UNTIL_SIGNALLED, *choices, "run_dir=cut", name]
+    command = [sys.executable, "-c", SIGNALLED, "train", *SHORT, *UNTIL_SIGNALLED, *choices, "run_dir=cut", name]
     return run_python(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=280).returncode
 
 
@@ -346,7 +321,7 @@ def test_a_directory_that_cannot_be_written_is_said(in_tmp):
     Path("file").touch()
     for run_dir in ("file", "file/run", "/proc/run"):
         with pytest.raises(UserError, match="run_dir="):
-            train(load([*SMALL, f"run_dir={run_dir}"]))
+            train(load([*SHORT, f"run_dir={run_dir}"]))
 
 
 def test_a_run_directory_is_never_overwritten(run_dir):

@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 from helpers import killed_at, without_time
 from python_process import Python
-from tests.runs.test_run import SMALL, run
+from functools import partial
+from helpers import small_run
+from small_runs import SHORT
 from wandb_server import StoredRun, WandbServer
 
 from rlmem.commands.cli import main
@@ -131,6 +133,7 @@ def test_offline_holds_what_metrics_jsonl_holds(in_tmp):
     assert (run_dir / "tensorboard").is_dir()
 
 
+@pytest.mark.slow
 def test_videos_and_the_best_agent_go_to_the_loggers_and_change_no_number(in_tmp):
     plain = run(run_dir="plain")
     loggers = ["logger=[tensorboard,wandb]", "logger.wandb.mode=offline", "logger.wandb.artifact=true"]
@@ -211,6 +214,7 @@ def test_without_a_key_or_network_the_run_goes_offline_in_time(in_tmp, monkeypat
     assert offline(run_dir)[0] == metrics(run_dir)
 
 
+@pytest.mark.slow
 def test_a_process_ends_soon_though_the_server_never_answers(in_tmp):
     """W&B's reports about itself would keep it for 20 s."""
     code = "from pathlib import Path; from rlmem.record.loggers import RunInfo, WandbLogger; "
@@ -263,10 +267,11 @@ main(sys.argv[1:])
 """A command line that trains for nine updates and then waits to be killed."""
 
 
+@pytest.mark.slow
 def test_a_run_killed_and_resumed_online_has_every_row_once(in_tmp, server):
     """kill -9 when the server has rows that come after the checkpoint."""
     env = {**os.environ, "WANDB__FILE_STREAM_TRANSMIT_INTERVAL": "0.2"}
-    arguments = [*SMALL, "memory=mlp", "total_steps=1500", "checkpoint.every=500", "logger=wandb", "run_dir=run"]
+    arguments = [*SHORT, "memory=mlp", "total_steps=1500", "checkpoint.every=500", "logger=wandb", "run_dir=run"]
     job = Python([sys.executable, "-c", STANDING_STILL, "train", *arguments], stdout=subprocess.DEVNULL, env=env)
     run_dir, deadline = Path("run"), time.monotonic() + 240
     while not (server.runs and any("update" in row and row["update"] == 9 for row in at(server, run_dir).rows)):
@@ -285,6 +290,7 @@ def test_a_run_killed_and_resumed_online_has_every_row_once(in_tmp, server):
     assert stored.exit_code == 0
 
 
+@pytest.mark.slow
 def test_what_a_dying_network_took_is_sent_later(in_tmp, server, monkeypatch, capsys):
     def iterate(loop: Loop) -> bool:
         server.hang |= loop.updates == 2
@@ -350,6 +356,7 @@ def test_sync_sends_runs_where_their_logger_or_the_flags_say(in_tmp, server, cap
         }
 
 
+@pytest.mark.slow
 def test_sync_says_what_is_wrong(in_tmp, server, monkeypatch, capsys):
     run(), run(run_dir="other")
     capsys.readouterr()

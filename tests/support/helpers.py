@@ -1,7 +1,7 @@
 """Shared helpers of the tests: small runs, comparison of runs, kills, and the memories of `conf/`."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from itertools import count
@@ -12,9 +12,10 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import pytest
 import torch
 import yaml
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves
 
 from rlmem.agents.trunk import Trunk, Trunks
+from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
 from rlmem.config.targets import annotation, build, locate, parameters
@@ -94,6 +95,29 @@ def assert_same_weights(first: str | Path, second: str | Path) -> None:
         assert torch.equal(value, other[name]) if torch.is_tensor(value) else value == other[name], name
 
 
+def saved(run_dir: str | Path) -> dict[str, Any]:
+    """Everything in the newest checkpoint, by where it stands; rings as one piece, wherever they wrap."""
+    checkpoint = Checkpoints(Path(run_dir) / "checkpoints").load()[1]
+    for ring in ("slots", "states", "table") if "replay" in checkpoint else ():
+        rows = checkpoint["replay"][ring]["rows"]
+        checkpoint["replay"][ring]["rows"] = {name: torch.cat(spans) for name, spans in rows.items()}
+    leaves, _ = tree_flatten_with_path(checkpoint)
+    return {keystr(path): leaf for path, leaf in leaves}
+
+
+def assert_same_end(first: str | Path, second: str | Path) -> None:
+    """Two runs have the same record and the same checkpoint: parameters, replay, generators and all."""
+    assert without_time(first) == without_time(second)
+    if (episodes := Path(first) / "episodes.jsonl").exists():
+        assert episodes.read_text() == (Path(second) / "episodes.jsonl").read_text()
+    one, other = saved(first), saved(second)
+    assert one.keys() == other.keys()
+    timed = ("elapsed", "time", "clock", "record")  # the size of the record depends on the digits of times
+    for name, value in one.items():
+        if not any(word in name for word in timed):
+            assert torch.equal(value, other[name]) if isinstance(value, torch.Tensor) else value == other[name], name
+
+
 def wait_for(happened: Callable[[], Found], process: Popen | None = None, seconds: float = 240) -> Found:
     """Poll `happened` until it returns something true, and return that.
 
@@ -143,10 +167,16 @@ def assert_resumes_exactly(train: Callable[[str], Any], iteration: int = 4) -> N
         train("cut")
     assert len(without_time("cut")) < len(without_time("whole")), "there is something to resume"
     resume(Path("cut"), [])
-    assert without_time("cut") == without_time("whole")
-    if (episodes := Path("whole/episodes.jsonl")).exists():
-        assert Path("cut/episodes.jsonl").read_text() == episodes.read_text()
-    assert_same_weights("cut", "whole")
+    assert_same_end("whole", "cut")
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The one line that a command answers, with exit code 2."""
+    capsys.readouterr()
+    assert main([str(argument) for argument in arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("rlmem: error: ")
+    return line.removeprefix("rlmem: error: ")
 
 
 def options(group: str) -> list[str]:
@@ -186,6 +216,13 @@ def once_per_class() -> list[Any]:
     """Parameters for a test of every memory: fast tests have one yaml of each class, slow tests the others."""
     fast = set(one_of_each_class())
     return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in options("memory")]
+
+
+def fast_only(fast: Iterable[Any], cases: Iterable[Any]) -> list[Any]:
+    """Parameters of a test: the cases, of which those that are not in `fast` are slow."""
+    fast = set(fast)
+    slow = lambda case: pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)  # noqa: E731
+    return [case if case in fast else slow(case) for case in cases]
 
 
 def variants() -> list[tuple[str, dict[str, object]]]:

@@ -1,17 +1,23 @@
 """Results of experiments that nobody ran, for the tests of reports."""
 
+import json
+from collections import Counter
+from collections.abc import Sequence
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 
+from rlmem.config.compose import load
 from rlmem.evidence import catalog
+from rlmem.evidence.catalog import read
 from rlmem.evidence.experiment import Cell
 from rlmem.evidence.metrics import NORMALISED, reduced
-from rlmem.evidence.reading import read
 from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.references import Reference, reference_of
 from rlmem.evidence.tables import publish
 from rlmem.evidence.verdict import Outcome
+from rlmem.record import rundir
 
 ITEMS = ("memoroids/figure4", "rethinking_transformers/table2")
 STEPS = range(1000, 11_000, 1000)
@@ -85,3 +91,46 @@ def ranked(path: Path, values: dict[str, list[list[float]]], budget: str = "lapt
         if not np.isnan(value)
     ]
     return Outcome(planned, records)
+
+
+KEY = "eval/greedy/return_mean"
+
+
+def run_folder(folder: Path, overrides: str, values: Sequence[float | None], every: int = 100, begin: int = 1) -> Path:
+    """A directory as a run leaves it, with one evaluation for each value."""
+    words = ("threads=1 encoder.hidden_size=16 " + overrides).split()
+    config = load(words)
+    folder.mkdir(parents=True)
+    rundir.describe(folder, config)
+    rows = [{"step": every * k, KEY: value} for k, value in enumerate(values, begin)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+class Page(HTMLParser):
+    """What a page consists of. rows: of tables, as texts;  classes: how many elements have them"""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.rows: list[list[str]] = []
+        self.classes: Counter[str] = Counter()
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self.classes.update((dict(attrs).get("class") or "").split())
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+        self.open = tag
+
+    def handle_data(self, data):
+        self.text += data
+        if self.rows and self.rows[-1] and self.open not in ("tr", "table", "tbody"):
+            self.rows[-1][-1] += data
+
+    def all(self, name: str) -> list[str]:
+        return [value for _, own in self.tags for key, value in own.items() if key == name and value is not None]

@@ -22,6 +22,8 @@ CPU = torch.device("cpu")
 ALGOS = {"dqn": DQN, "sac": SAC, "sacd": SACD, "td3": TD3}
 OBS = spaces.Box(-np.inf, np.inf, (3,), np.float32)
 DISCRETE, BOX = spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)
+LENGTHS = [[7, -5, 11, -9], [-6, 3, 10]]
+"""Lengths of the episodes of two environments."""
 
 
 def actions_of(name: str) -> gym.Space:
@@ -109,3 +111,20 @@ def live(algo, lengths, batching, rounds: int = 60, collect_slots: int = 1, **re
     for _ in range(rounds):
         memory.add(collector.collect(collect_slots, 10**9, state_slots=slots, exploration=half)[0])
     return memory, envs
+
+
+def gradients(algo, batch, seed=6):
+    """The loss of a batch, and its gradients by parameter."""
+    algo.generator = generator(seed)
+    algo.updates = algo.__dict__.get("policy_delay", 1) - 1  # an update of TD3's actor, too
+    loss, _, _ = algo.loss(batch)
+    algo.optim.zero_grad()
+    loss.backward()
+    return loss.detach(), {name: p.grad for name, p in algo.agent.named_parameters() if p.grad is not None}
+
+
+def assert_same_gradients(first, second, **tolerance):
+    torch.testing.assert_close(first[0], second[0], **tolerance)
+    assert first[1].keys() == second[1].keys()
+    for name, gradient in first[1].items():
+        torch.testing.assert_close(gradient, second[1][name], msg=lambda m, n=name: f"{n}: {m}", **tolerance)

@@ -2,6 +2,7 @@
 
 import gymnasium as gym
 import numpy as np
+import torch
 from gymnasium import spaces
 
 
@@ -31,3 +32,15 @@ class Scripted(gym.Env):
 
     def _obs(self):
         return np.array([self.episode, self.step_number], np.float32)
+
+
+class Counter:
+    """An agent whose action is known: its state counts the slots read since the last start, modulo 4."""
+
+    def initial_state(self, n):
+        return torch.zeros(n, 1)
+
+    def act(self, inputs, state, generator, exploration):
+        count = torch.where(inputs.start[:, None], 0, state) + 1
+        action = count[:, 0].long() % 4
+        return action, -count[:, 0], count

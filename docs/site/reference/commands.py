@@ -2,10 +2,9 @@
 
 import argparse
 import re
-from importlib import import_module
 
 from reference.markdown import Page, cell, code, fence, prose, sections, table
-from rlmem.commands.cli import VERBS, module_of
+from rlmem.commands.cli import VERBS
 from rlmem.commands.toolkit import Parser
 
 UP = "../../"
@@ -33,7 +32,7 @@ def index() -> Page:
 
 
 def page(verb: str, purpose: str) -> Page:
-    parser: Parser = import_module(module_of(verb)).PARSER
+    parser: Parser = Parser(verb)
     groups = [(group.title or "", group._group_actions) for group in parser._action_groups]
     known = {"positional arguments": "Arguments", "options": "Flags"}
     parts = [(known.get(title, title.capitalize()), arguments(found)) for title, found in groups]

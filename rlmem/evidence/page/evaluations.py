@@ -2,15 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlmem.evidence.metrics import range_of_key
 from rlmem.evidence.page.groups import mean_of, possible
 from rlmem.evidence.page.settings import labels, settings_of
 from rlmem.evidence.references import expert_normalised, reference_of
-from rlmem.evidence.statistics import ANY, Contrast, Range
+from rlmem.evidence.statistics import Contrast, Range
 from rlmem.record import rundir
 from rlmem.record.facts import played
 from rlmem.record.tables import Cell, Table, Value
@@ -19,63 +18,53 @@ Scores = Mapping[str, Value]
 """What was measured -> its value, with the standard error of the mean (`std`) and the bounds where it is a mean."""
 
 
-@dataclass(frozen=True)
-class Evaluated:
+class Evaluated(NamedTuple):
     """A run that was evaluated.
 
-    run: its directory
-    cell: its name among the others, and the environment if that varies; runs that share it differ by their seed alone
-    seed: of its training
-    memory, env: the options, or the id of a Gymnasium environment
-    step: environment steps of the checkpoint
-    episodes: how many were played, of each kind
+    about: its directory, its seed, its memory and environment (options, or the id of a Gymnasium environment), the
+        environment steps of its checkpoint, and how many episodes of each kind were played
+    more: overrides of the evaluation and the path of an animation, if there are any
+    cell: its name among the others, and the environment if that varies; runs that share it differ by their seed only
     scores: what came out
-    overrides: what was replaced for the evaluation, as on the command line
-    video: the path of the animation, if there is one
     returns: the least and the greatest return that is possible
     """
 
-    run: str
+    about: Mapping[str, Any]
+    more: Mapping[str, str]
     cell: tuple[str, str]
-    seed: int
-    memory: str
-    env: str
-    step: int
-    episodes: int
     scores: Scores
-    overrides: str = ""
-    video: str = ""
-    returns: Range = ANY
-
-    @property
-    def more(self) -> dict[str, str]:
-        """What only some evaluations have: overrides and the path of an animation."""
-        return {key: value for key in ("overrides", "video") if (value := getattr(self, key))}
+    returns: Range
 
     def flat(self) -> dict[str, Any]:
         """The line of the run in files, with raw numbers."""
-        apart = ("cell", "scores", "overrides", "video", "returns")
-        found: dict[str, Any] = {key: value for key, value in vars(self).items() if key not in apart} | self.more
-        found["cell"] = " ".join(filter(None, self.cell))
+        line: dict[str, Any] = {**self.about, **self.more, "cell": _joined(self.cell)}
         for name, value in self.scores.items():
-            found[name.replace(" ", "_")] = value.mean
-            more = {"sem": value.std, "low": value.low, "high": value.high}
-            found |= {f"{name.replace(' ', '_')}_{part}": x for part, x in more.items() if x is not None}
-        return found
+            key, spread = name.replace(" ", "_"), {"sem": value.std, "low": value.low, "high": value.high}
+            line[key] = value.mean
+            line |= {f"{key}_{part}": number for part, number in spread.items() if number is not None}
+        return line
 
 
 def evaluated(rows: Sequence[Mapping[str, Any]], overrides: str = "") -> list[Evaluated]:
-    """The runs of rows of eval.jsonl; for `overrides` see `Evaluated`."""
+    """The runs of rows of eval.jsonl.
+
+    overrides: what was replaced for the evaluation, as on the command line
+    """
     run_dirs = [Path(row["run"]) for row in rows]
     settings = [settings_of(run_dir, rundir.read(run_dir)[1]["overrides"]) for run_dir in run_dirs]
     runs = []
     for row, own, cell in zip(rows, settings, labels(settings)[0], strict=True):
-        memory, env = (own.options.get(group, "") for group in ("memory", "env"))
+        about = {"run": row["run"], "seed": own.seed, **{name: own.options.get(name, "") for name in ("memory", "env")}}
+        about |= {"step": row["step"], "episodes": row["episodes"]}
+        more = {"overrides": overrides, "video": row.get("video", "")}
         returns = possible("return_mean", own)
-        counts = row["step"], row["episodes"], _scores(row, env, returns)
-        more = overrides, row.get("video", ""), returns
-        runs.append(Evaluated(row["run"], cell, own.seed, memory, env, *counts, *more))
+        scores = _scores(row, about["env"], returns)
+        runs.append(Evaluated(about, {key: text for key, text in more.items() if text}, cell, scores, returns))
     return runs
+
+
+def _joined(cell: tuple[str, str]) -> str:
+    return " ".join(filter(None, cell))
 
 
 def _scores(row: Mapping[str, Any], env: str, returns: Range) -> Scores:
@@ -97,40 +86,34 @@ def _scores(row: Mapping[str, Any], env: str, returns: Range) -> Scores:
 
 def runs_table(runs: Sequence[Evaluated]) -> Table:
     """A line for every run."""
-    names = _names(runs)
-    shown = lambda value: None if value is None else Value(value.mean, value.std)  # noqa: E731
-    more = list(dict.fromkeys(key for run in runs for key in run.more))
-    lines: list[list[Cell]] = [
-        [
-            *(run.run, run.seed, run.memory, run.env, run.step, run.episodes),
-            *(shown(run.scores.get(name)) for name in names),
-            *(run.more.get(key) for key in more),
-        ]
-        for run in runs
-    ]
-    columns = ["run", "seed", "memory", "env", "step", "episodes", *names, *more]
-    return Table("runs; ± is the standard error of the mean over episodes", columns, lines)
+    names, more = _names(runs), list(dict.fromkeys(key for run in runs for key in run.more))
+    lines: list[list[Cell]] = []
+    for run in runs:
+        values = [run.scores.get(name) for name in names]
+        scores = [None if value is None else Value(value.mean, value.std) for value in values]
+        lines.append([*run.about.values(), *scores, *(run.more.get(key) for key in more)])
+    title = "runs; ± is the standard error of the mean over episodes"
+    return Table(title, [*(runs[0].about if runs else ()), *names, *more], lines)
 
 
-@dataclass(frozen=True)
-class Means:
-    """The means over the runs of a cell, which differ by their seed alone, with 95 % t intervals."""
+class Means(NamedTuple):
+    """The means over the runs of a cell, which differ by their seed only, with 95 % t intervals.
+
+    steps: those of the checkpoints, or the least and the most
+    """
 
     cell: tuple[str, str]
-    runs: Sequence[Evaluated]
+    seeds: Sequence[int]
+    steps: str
     scores: Scores
-
-    @property
-    def steps(self) -> str:
-        """The steps of the checkpoints, or the least and the most."""
-        least, most = (bound(run.step for run in self.runs) for bound in (min, max))
-        return str(least) if least == most else f"{least} to {most}"
 
     def flat(self) -> dict[str, Any]:
         """The cell in files, with raw numbers."""
-        found: dict[str, Any] = {"cell": " ".join(filter(None, self.cell)), "seeds": [run.seed for run in self.runs]}
-        means = {name: {"mean": v.mean, "low": v.low, "high": v.high, "runs": v.n} for name, v in self.scores.items()}
-        return found | {"steps": self.steps} | {name.replace(" ", "_"): mean for name, mean in means.items()}
+        means = {
+            name.replace(" ", "_"): {"mean": value.mean, "low": value.low, "high": value.high, "runs": value.n}
+            for name, value in self.scores.items()
+        }
+        return {"cell": _joined(self.cell), "seeds": self.seeds, "steps": self.steps, **means}
 
 
 def means(runs: Sequence[Evaluated]) -> list[Means]:
@@ -146,25 +129,20 @@ def means(runs: Sequence[Evaluated]) -> list[Means]:
             earned = name in ("greedy return", "sampled return")
             possible = members[0].returns if earned else range_of_key(name.rpartition(" ")[2], "")
             scores[name] = mean_of([value for value in values if value is not None], possible)
-        of_cells.append(Means(cell, members, scores))
+        least, most = (bound(run.about["step"] for run in members) for bound in (min, max))
+        steps = str(least) if least == most else f"{least} to {most}"
+        of_cells.append(Means(cell, [run.about["seed"] for run in members], steps, scores))
     return of_cells
 
 
 def means_table(cells: Sequence[Means]) -> Table:
     """A line for every cell."""
     names = list(dict.fromkeys(name for cell in cells for name in cell.scores))
-    several = any(cell.cell[1] for cell in cells)
-    lines: list[list[Cell]] = [
-        [
-            cell.cell[0],
-            *([cell.cell[1]] if several else []),
-            cell.steps,
-            len(cell.runs),
-            *(cell.scores.get(n) for n in names),
-        ]
-        for cell in cells
+    places = 2 if any(cell.cell[1] for cell in cells) else 1
+    lines = [
+        [*cell.cell[:places], cell.steps, len(cell.seeds), *(cell.scores.get(name) for name in names)] for cell in cells
     ]
-    columns = ["cell", *(["env"] if several else []), "step", "runs", *names]
+    columns = [*("cell", "env")[:places], "step", "runs", *names]
     return Table("means over seeds, with 95 % t intervals", columns, lines)
 
 

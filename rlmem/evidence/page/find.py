@@ -6,19 +6,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from rlmem.config.messages import nearest, sentence, shell
+from rlmem.config.messages import mistake, nearest, shell
 from rlmem.errors import UserError, brief, printable, reading
 from rlmem.evidence import catalog, registration
+from rlmem.evidence.catalog import read
 from rlmem.evidence.experiment import BUDGETS, Experiment
 from rlmem.evidence.folder import CELLS, read_about
 from rlmem.evidence.items import runner_of
 from rlmem.evidence.metrics import curve_key, range_of
-from rlmem.evidence.page.facts import NAMED, facts_of
-from rlmem.evidence.page.groups import DIFFERS, Section, of_runs, of_sweep, rows_differ
-from rlmem.evidence.peers import described
-from rlmem.evidence.reading import read
+from rlmem.evidence.page.groups import DIFFERS, NAMED, Section, facts_of, of_runs, of_sweep, rows_differ
+from rlmem.evidence.published import described
 from rlmem.evidence.records import CURVES, RESULTS, read_curves, read_results
 from rlmem.evidence.tables import EXPERIMENT, VERDICT, tables
 from rlmem.evidence.verdict import Outcome, Verdict
@@ -79,7 +78,7 @@ def find(folders: Sequence[Path]) -> list[Section]:
             if not folder.is_dir():
                 near = nearest(folder.name, (path.name for path in folder.parent.glob("*") if path.is_dir()))
                 problem = "is a file; expected a folder" if folder.exists() else "no such folder"
-                raise UserError(sentence(str(folder), problem, near=near, example="rlmem report results"))
+                raise mistake(str(folder), problem, near=near, example="rlmem report results")
             for kind, path in _places(folder, problems):
                 there[kind].append(path)
         except UserError:
@@ -88,7 +87,7 @@ def find(folders: Sequence[Path]) -> list[Section]:
             raise UserError(f"{brief(printable(str(error.filename)))}: cannot be read ({error.strerror})") from error
         if sum(map(len, there.values())) - len(there["half"]) == before and not problems:
             expected = "expected a reproduction, published results, a sweep or a run, or a folder of such"
-            raise UserError(sentence(str(folder), f"nothing to show; {expected}", example="rlmem report results"))
+            raise mistake(str(folder), f"nothing to show; {expected}", example="rlmem report results")
     items = [
         *_readable(_reproduction, there["reproduction"], problems),
         *_readable(_published, there["results"], problems),
@@ -121,7 +120,7 @@ def published(sections: Sequence[Section], command: str) -> list[Item]:
         other = next(section for section in sections if section not in items)
         if other.left_out:
             raise UserError(*other.left_out)
-        raise UserError(sentence(other.name, "this is made of published results alone", example=command))
+        raise mistake(other.name, "this is made of published results alone", example=command)
     return items
 
 
@@ -152,7 +151,7 @@ def _places(folder: Path, problems: list[str], depth: int = 5, root: str | None 
     `problems`.
     """
     root = root or os.path.realpath(folder)
-    if _holds_item(folder):
+    if _described(folder):
         yield "reproduction", folder
     elif holds_sweep(folder):
         yield "sweep", folder
@@ -174,29 +173,23 @@ def _places(folder: Path, problems: list[str], depth: int = 5, root: str | None 
                 yield "results", path
 
 
-def _about(folder: Path) -> dict[str, Any]:
-    """What a reproduction's folder, which has a verdict, runs or both, says of its item; empty for other folders."""
+def _described(folder: Path) -> Path | None:
+    """The file with the item of a reproduction, which has a verdict, runs or both; None for any other folder."""
     file = next((folder / name for name in (CELLS, VERDICT) if (folder / name).is_file()), None)
     try:
         about = None if file is None else json_of(file)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file}: cannot be read ({error}); expected what `rlmem reproduce` wrote") from error
+    except (OSError, ValueError):  # a damaged one
+        return file
     item = about.get("item") if isinstance(about, dict) else None
     known = isinstance(item, str) and (item in catalog.names() or (folder / EXPERIMENT).is_file())
-    return read_about(file) if known and file is not None else {}
-
-
-def _holds_item(folder: Path) -> bool:
-    """True for the folder of a reproduction, also for one that cannot be read."""
-    try:
-        return bool(_about(folder))
-    except UserError:
-        return True
+    return file if known else None
 
 
 def _reproduction(folder: Path) -> Item:
     """A reproduction with its runs as they are now, or as in results.csv if they lie elsewhere."""
-    about = _about(folder)
+    file = _described(folder)
+    assert file is not None
+    about = read_about(file)
     planned = _experiment(about["item"], folder / EXPERIMENT).at(about["budget"])
     runner = runner_of(planned, folder.resolve().parent.parent, folder)
     if planned.is_trained and not (runner.runs / CELLS).is_file():

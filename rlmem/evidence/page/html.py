@@ -11,12 +11,10 @@ from pathlib import Path
 from markupsafe import Markup
 
 from rlmem.errors import UserError
-from rlmem.evidence.page.curves import panels
+from rlmem.evidence.page.curves import inline, panels
 from rlmem.evidence.page.documents import rendered
-from rlmem.evidence.page.draw import inline
-from rlmem.evidence.page.facts import INTERVALS, departures, key_in_words
 from rlmem.evidence.page.find import Item
-from rlmem.evidence.page.groups import Section
+from rlmem.evidence.page.groups import INTERVALS, Section, departures, key_in_words
 from rlmem.record.figures import COLOURS
 from rlmem.record.tables import cell_text
 from rlmem.system.received import content

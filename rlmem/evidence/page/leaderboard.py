@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlmem.errors import UserError, writing
-from rlmem.evidence.leaderboard import Standings, games, ranking, standings
+from rlmem.evidence.leaderboard import RNG, Standings, games, ranking, standings
+from rlmem.evidence.page.curves import require_matplotlib
 from rlmem.evidence.page.documents import around
-from rlmem.evidence.page.draw import require_matplotlib
-from rlmem.evidence.page.facts import facts_of
 from rlmem.evidence.page.find import Item
-from rlmem.evidence.statistics import SEED, performance_profile
+from rlmem.evidence.page.groups import facts_of
+from rlmem.evidence.statistics import performance_profile
 from rlmem.evidence.verdict import Outcome
 from rlmem.record import figures, rundir
 from rlmem.record.figures import COLOURS, GRID, INK
@@ -117,7 +117,7 @@ def _profiles(axes: Axes, found: Standings) -> None:
     thresholds = np.linspace(0, 1, 101)
     for name in found.aggregate:
         colour = _colour(found, name)
-        fraction = performance_profile(found.scores[name], thresholds, rng=np.random.default_rng(SEED)).fraction
+        fraction = performance_profile(found.scores[name], thresholds, rng=RNG()).fraction
         if colour == GREY:
             axes.plot(thresholds, fraction, color=GRID, lw=0.9, zorder=2)
         else:

@@ -1,7 +1,7 @@
 """What distinguishes runs side by side: their settings, their short names, and which of them are twins.
 
 A name is made of what differs among the runs and does not follow from something else. A default that differs only
-because the option of its group differs is not named: the option's name is enough.
+because the option of its group differs is not named unless a run sets its key: the option's name is enough.
 """
 
 import re
@@ -23,7 +23,7 @@ COLUMN, MEMORY = "env", "memory"
 MEMORYLESS = "mlp"
 """The option of `memory` that has none."""
 BUDGET = "total_steps"
-"""The key that is named whenever it varies, even if nobody set it."""
+"""The key of a run's length."""
 APART = ("seed", "run_dir", "on_exists", "threads", "device", "logger", "callbacks")
 """Keys that do not distinguish experiments."""
 OBSERVE, FULL = "env.observe", "full"
@@ -112,22 +112,12 @@ def labels(runs: Sequence[Settings]) -> tuple[list[tuple[str, str]], dict[str, s
     unsorted = dict.fromkeys(key for run in runs for key in run.values)
     every = sorted(unsorted, key=lambda key: not any(run.asks(key) for run in runs))  # those that were set come first
     often = Counter(key.rpartition(".")[2] for key in every)
-    keys = {key: _by_option(key, runs) for key in every if _differs(key, runs)}
-    kinds = [(*(run.options.get(g, "") for g in rows), *(run.values.get(key, "") for key in keys)) for run in runs]
-    names: dict[tuple[str, ...], list[str]] = {}  # a short one and a long one
-    for kind in dict.fromkeys(kinds):
-        same = [run for run, own in zip(runs, kinds, strict=True) if own == kind]
-        one, words = same[0], _options(same[0], rows, runs)
-        there = [key for key in keys if key in one.values]
-        named = [key for key in there if key == BUDGET or any(run.asks(key) for run in same)]
-        among = [key for key in there if key in named or len(keys[key][one.option_of(key)]) > 1]
-        names[kind] = [" ".join([*words, *(_word(key, one, often) for key in chosen)]) for chosen in (named, among)]
-    taken = Counter(short for short, _ in names.values())
+    keys = [key for key in every if _differs(key, runs)]
     places = []
-    for run, kind in zip(runs, kinds, strict=True):
-        short, long = names[kind]
-        name = short if short and taken[short] == 1 else long
-        places.append((name or run.options.get("memory", ""), run.options.get(COLUMN, "") if COLUMN in varying else ""))
+    for run in runs:
+        words = [*_options(run, rows, runs), *(_word(key, run, often) for key in keys if key in run.values)]
+        name = " ".join(words) or run.options.get(MEMORY, "")
+        places.append((name, run.options.get(COLUMN, "") if COLUMN in varying else ""))
     return places, _alike(runs, [key for key in every if key not in keys]) if len(runs) > 1 else {}
 
 
@@ -153,21 +143,14 @@ def between_rows(runs: Sequence[Settings], places: Sequence[tuple[str, str]]) ->
 
 
 def _differs(key: str, runs: Sequence[Settings]) -> bool:
-    """Whether a key distinguishes runs with equal options, or was set to different values."""
+    """True if a key distinguishes runs with equal options, or was set to different values."""
     having = [run for run in runs if key in run.values]
     if any(run.asks(key) for run in runs):
-        there = {run.values[key] for run in having}
-        return len(there) > 1 or any(len(values) > 1 for values in _by_option(key, runs).values())
+        options = {run.option_of(key) for run in having}
+        lacking = any(key not in run.values and run.option_of(key) in options for run in runs)
+        return lacking or len({run.values[key] for run in having}) > 1
     defaults = {(tuple(run.options.values()), run.values[key]) for run in having}
     return len(defaults) > len({options for options, _ in defaults})  # defaults may differ with options and versions
-
-
-def _by_option(key: str, runs: Sequence[Settings]) -> dict[str | None, set[str | None]]:
-    """Option of the key's group -> the key's values under it; None stands for a run without the key."""
-    found: dict[str | None, set[str | None]] = defaultdict(set)
-    for run in runs:
-        found[run.option_of(key)].add(run.values.get(key))
-    return found
 
 
 def _options(run: Settings, groups: Iterable[str], runs: Sequence[Settings]) -> list[str]:
@@ -222,8 +205,7 @@ def twins(runs: Sequence[Settings], records: Sequence[Record], metric: str) -> l
             )
             first = by[part][0]
             row = " ".join(word for word in first.row.split() if not word.endswith(f"observe={part}"))
-            beside = (theirs[0], theirs[1]) if len(theirs) == 2 else None
-            pairs.append(TwinReturns(row, first.column, returns[0], returns[1], beside))
+            pairs.append(TwinReturns(row, first.column, returns[0], returns[1], theirs))
     return pairs
 
 

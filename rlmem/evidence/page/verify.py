@@ -23,10 +23,9 @@ from rlmem.config.paths import results_dir
 from rlmem.errors import UserError
 from rlmem.evidence.metrics import MOST, NORMALISED, curve_key, reduced, thinned
 from rlmem.evidence.page import leaderboard
-from rlmem.evidence.page.data import SUMS, checksums
-from rlmem.evidence.page.documents import curves, document, picture
+from rlmem.evidence.page.documents import SUMS, checksums, curves, document, picture
 from rlmem.evidence.page.find import Item, find, published
-from rlmem.evidence.peers import measured
+from rlmem.evidence.published import measured
 from rlmem.evidence.records import (
     DRAWN,
     RECORDED,

@@ -1,80 +1,57 @@
 """The published variants of Fast and Forgetful Memory: its ablations, the Memoroids' version and the closed form."""
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, Literal
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-Ablation = Literal["none", "ni", "no", "nc", "fc", "nd", "fd", "hp"]
-Version = Literal["original", "memoroid"]
+from rlmem.memory.ffm import FFM
+from rlmem.memory.recurrence import LinearRecurrence
+
+Projected = tuple[Tensor, Tensor, Tensor, Tensor]
+"""value [..., m], skip [..., H], gate_in [..., m] and gate_out [..., H]."""
 MAX_LENGTH = 1024
 """Most slots of one cumulative sum."""
 
 
-def vary(ffm: Any, ablation: Ablation, version: Version, clip: Literal["forward", "parameter"]) -> set[str]:
-    """Replace the pieces of an FFM that a variant computes differently, and return their names."""
-    replaced: dict[str, Callable[..., Tensor]] = {}
-    if version == "memoroid":
-        replaced |= {"decay": minus_absolute, "as_real": apart, "map_out": norm_after_gate}
-    if ablation == "ni":
-        replaced["map_in"] = without_gate
-    if ablation == "no":
-        replaced["map_out"] = sum_of_both
-    if clip == "parameter":
-        replaced["decay"] = partial(written_back, ffm.decay)
-    for name, piece in replaced.items():
-        setattr(ffm, name, piece)
-    return {*replaced}
+class PublishedFFM(LinearRecurrence, FFM):
+    """An `FFM` with options that replace pieces of the paper's model; it has no fused kernels."""
 
+    def decay(self) -> Tensor:
+        if self.version == "memoroid" and self.clip == "forward":
+            return -self.a.abs()
+        return FFM.decay(self)
 
-def initial(a: Tensor, b: Tensor, ablation: Ablation, version: Version) -> tuple[Tensor, Tensor]:
-    """The paper's first decays a [m] and frequencies b, or those of a variant."""
-    if version == "memoroid":
-        a = torch.linspace(1e-6, 0.5, len(a))
-    return torch.zeros_like(a) if ablation == "nd" else a, torch.full_like(b, 1e-6) if ablation == "nc" else b
+    def project(self, x: Tensor) -> Projected:
+        value, skip, gate_in, gate_out = self.project_in(x).split(self.sizes, -1)
+        return value, skip if self.sizes[1] else x, gate_in, gate_out
 
+    def gates(self, p: Projected) -> tuple[Tensor, Tensor]:
+        value, _, gate_in, _ = p
+        u = value if self.ablation == "ni" else value * torch.sigmoid(gate_in)
+        return self.gamma(), u[..., None]
 
-def minus_absolute(a: Tensor) -> Tensor:
-    return -a.abs()
+    def read(self, h: Tensor, p: Projected) -> Tensor:
+        _, skip, _, gate_out = p
+        pairs = torch.view_as_real(h)
+        if self.version == "memoroid":  # of each trace all real parts, then all imaginary parts
+            pairs = pairs.transpose(-1, -2)
+        z, g = self.mix(pairs.flatten(-3)), torch.sigmoid(gate_out)
+        if self.ablation == "no":
+            return F.layer_norm(z, z.shape[-1:]) + skip
+        if self.version == "memoroid":
+            return F.layer_norm(z * g, z.shape[-1:]) + skip * (1 - g)
+        return torch.lerp(skip, F.layer_norm(z, z.shape[-1:]), g)
 
-
-def written_back(decay: Callable[[Tensor], Tensor], a: Tensor) -> Tensor:
-    """The decay of the stand-alone package, which clips the parameter itself."""
-    a.data.copy_(decay(a.data))
-    return decay(a)
-
-
-def without_gate(value: Tensor, gate_in: Tensor) -> Tensor:
-    return value
-
-
-def apart(S: Tensor) -> Tensor:
-    """[..., 2 m c]: of each trace all real parts, then all imaginary parts."""
-    return torch.view_as_real(S).transpose(-1, -2).flatten(-3)
-
-
-def norm_after_gate(z: Tensor, skip: Tensor, gate_out: Tensor) -> Tensor:
-    g = torch.sigmoid(gate_out)
-    return F.layer_norm(z * g, z.shape[-1:]) + skip * (1 - g)
-
-
-def sum_of_both(z: Tensor, skip: Tensor, gate_out: Tensor) -> Tensor:
-    return F.layer_norm(z, z.shape[-1:]) + skip
-
-
-def closed_unroll(ffm: Any, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-    """`forward` of an FFM by `closed_form`, MAX_LENGTH slots at a time."""
-    outputs = []
-    for x_part, start_part in zip(x.split(MAX_LENGTH, 1), start.split(MAX_LENGTH, 1), strict=True):
-        p = ffm.project(x_part)
-        decay, turn = ffm.log_gamma()
-        S = closed_form(decay, turn, ffm.gates(p)[1], state, start_part)
-        outputs.append(ffm.read(S, p))
-        state = S[:, -1]
-    return torch.cat(outputs, 1), state.clone()
+    def forward(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        if not self.closed:
+            return super().forward(x, state, start)
+        outputs = []
+        for x_part, start_part in zip(x.split(MAX_LENGTH, 1), start.split(MAX_LENGTH, 1), strict=True):
+            p = self.project(x_part)
+            S = closed_form(*self.log_gamma(), self.gates(p)[1], state, start_part)
+            outputs.append(self.read(S, p))
+            state = S[:, -1]
+        return torch.cat(outputs, 1), state.clone()
 
 
 def closed_form(decay: Tensor, turn: Tensor, u: Tensor, state: Tensor, start: Tensor) -> Tensor:

@@ -6,6 +6,44 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rlmem.memory.gtrxl import GTrXL, RelativeLayer
+from rlmem.memory.window import Past
+
+PROBED = 100
+"""Slots of the rows of `rlmem check`: a memory that holds them all shows no difference between calls of any length."""
+
+
+class PublishedGTrXL(GTrXL):
+    """A `GTrXL` that attends as released code does."""
+
+    def keep(self, num_layers: int, width: int, window: int) -> None:
+        if self.context == "window":
+            return super().keep(num_layers, width, window)
+        self.caches = {f"L{i}.e": (window - 1, self.output_size) for i in range(num_layers)}
+        if window > 1:
+            self.breaks = {"tape_equals_segments": "context=segment: no gradient passes from a call to the one before"}
+        if 1 < window < PROBED:
+            self.breaks |= {"step_equals_forward": "context=segment: a slot of a longer call sees more slots"}
+
+    def attention(self, layer: RelativeLayer, name: str, e: Tensor, past: Past) -> Tensor:
+        segment, stored = self.context == "segment", f"{name}.e"
+        if not segment and self.unfilled == "masked":
+            return super().attention(layer, name, e, past)
+        if segment:
+            past.before[stored] = past.before[stored].detach()
+            k, v = layer.keys_and_values(past.stream(stored, e))
+            past.state[stored] = past.state[stored].detach()
+        else:
+            k, v = (past.stream(f"{name}.{part}", z) for part, z in zip("kv", layer.keys_and_values(e), strict=True))
+        by_head, scale = self.by_head(self.query(layer, e)), self.v.shape[1] ** -0.5
+        queries = scale * (by_head + self.u[:, None]), scale * (by_head + self.v[:, None])
+        r = self.by_head(layer.distances(k.shape[1] - 1))
+        empty = layer.keys_and_values(e.new_zeros(1, e.shape[-1])) if self.unfilled == "attended" else None
+        return attend(queries, k, v, r, past.age, segment, empty)
+
+    def query(self, layer: RelativeLayer, e: Tensor) -> Tensor:
+        return layer.W_q(layer.before(e) if self.queries == "normed" else e)
+
 
 def attend(
     q: tuple[Tensor, Tensor],

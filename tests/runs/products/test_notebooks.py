@@ -7,7 +7,6 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from tests.runs.products.test_wheel import context, wheel  # noqa: F401  fixtures
 
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -24,7 +23,7 @@ def test_a_notebook_is_valid_and_stored_without_outputs(path):
 
 
 @pytest.fixture
-def installed(wheel, tmp_path, monkeypatch):  # noqa: F811
+def installed(wheel, tmp_path, monkeypatch):
     """An empty folder, from which kernels find what the wheel holds and no other rlmem."""
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
@@ -51,6 +50,7 @@ def output(notebook: nbformat.NotebookNode, kind: str) -> list:
     return [each.data[kind] for each in shown if kind in each.get("data", {})]
 
 
+@pytest.mark.slow
 def test_the_bar_of_a_run_is_shown_in_a_notebook(installed):
     (first,) = [path for path in NOTEBOOKS if path.stem.startswith("1_")]
     notebook = executed(first, installed, **{"60_000": "3_000", "10_000": "1_000", "episodes=200": "episodes=8"})

@@ -3,6 +3,7 @@
 It is built once, from the files that `.dockerignore` lets into the context of `docker build`, as the images do.
 """
 
+from docker_context import let_in
 from helpers import ROOT
 import os
 import re
@@ -14,52 +15,6 @@ from email import message_from_bytes
 from pathlib import Path
 
 import pytest
-
-UNSHIPPED = (".git", ".venv")
-"""What is not looked through: large, and shut out by every pattern."""
-
-
-def let_in(path: str, patterns: list[str]) -> bool:
-    """Whether Docker sends a file: the last pattern that names it, or a folder around it, decides; `!` lets in."""
-    parts, found = path.split("/"), True
-    names = ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
-    for line in patterns:
-        pattern = line.removeprefix("!")
-        assert re.fullmatch(r"[\w.*/-]+", pattern), f"{line}: a form that is not interpreted here"
-        words = re.escape(pattern).replace(r"\*\*/", "(.*/)?").replace(r"\*", "[^/]*")
-        if any(re.fullmatch(words, name) for name in names):
-            found = line.startswith("!")
-    return found
-
-
-def patterns_of(file: Path) -> list[str]:
-    return [line for line in map(str.strip, file.read_text().splitlines()) if line and not line.startswith("#")]
-
-
-@pytest.fixture(scope="module")
-def context(tmp_path_factory) -> Path:
-    """A copy of the tree that holds what `docker build` sends to the engine, and nothing else."""
-    target, patterns = tmp_path_factory.mktemp("context"), patterns_of(ROOT / ".dockerignore")
-    for folder, inner, files in os.walk(ROOT):
-        here = Path(folder).relative_to(ROOT)
-        inner[:] = [name for name in inner if (here / name).as_posix() not in UNSHIPPED]
-        for name in files:
-            if let_in((here / name).as_posix(), patterns):
-                (target / here).mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(ROOT / here / name, target / here / name)
-    return target
-
-
-@pytest.fixture(scope="module")
-def wheel(context, tmp_path_factory) -> Path:
-    """Built from the sdist."""
-    target = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(target), str(context)]
-    built = subprocess.run(command, capture_output=True, text=True)
-    assert built.returncode == 0, built.stdout + built.stderr
-    (path,) = target.glob("*.whl")
-    return path
-
 
 def test_patterns_are_read_as_docker_reads_them():
     patterns = ["*", "!a", "!b/*/*.csv", "**/*.pyc", "a/no"]

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import wait_for
+from pages import commands, small
 
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.stored import agent_state
-from tests.docs.test_readme import commands, small
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600)]
 

@@ -1,6 +1,8 @@
 """`env.evaluation`: an environment that evaluation sets up otherwise than training."""
 
 import pytest
+from helpers import small_run
+from small_runs import SHORT
 
 from rlmem.config.compose import load
 from rlmem.errors import UserError
@@ -8,7 +10,6 @@ from rlmem.record.recorder import read_jsonl
 from rlmem.run.build import make_env, make_evaluation_env
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
-from tests.runs.test_run import run
 
 LONGER = "env.evaluation.level=medium"  # 103 steps instead of 51
 
@@ -19,7 +20,7 @@ def evaluated_lengths(run_dir):
 
 
 def test_training_and_evaluation_play_different_games(in_tmp):
-    run_dir = run(LONGER)
+    run_dir = small_run(LONGER, base=SHORT)
     assert {episode["length"] for episode in read_jsonl(run_dir / "episodes.jsonl")} == {51}
     assert evaluated_lengths(run_dir) == {103}
     assert "evaluated with level=medium" in (run_dir / "log.txt").read_text()
@@ -28,7 +29,7 @@ def test_training_and_evaluation_play_different_games(in_tmp):
 
 
 def test_a_finished_run_is_evaluated_so_unless_the_command_says_otherwise(in_tmp):
-    run_dir = run(LONGER, "evaluation.every=null", "total_steps=60")
+    run_dir = small_run(LONGER, "evaluation.every=null", "total_steps=60", base=SHORT)
     as_trained = evaluate_run(run_dir, episodes=2)
     assert as_trained["greedy"]["length_mean"] == 103
     assert as_trained["env"]["level"] == "medium" and "evaluation" not in as_trained["env"]
@@ -39,7 +40,7 @@ def test_a_finished_run_is_evaluated_so_unless_the_command_says_otherwise(in_tmp
 
 
 def test_evaluation_does_not_change_training(in_tmp):
-    plain, other = run(run_dir="plain"), run(LONGER, run_dir="other")
+    plain, other = small_run(run_dir="plain", base=SHORT), small_run(LONGER, run_dir="other", base=SHORT)
     assert (plain / "episodes.jsonl").read_bytes() == (other / "episodes.jsonl").read_bytes()
 
 

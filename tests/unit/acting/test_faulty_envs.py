@@ -16,7 +16,7 @@ import pytest
 import torch
 from faulty_envs import FAULTS, HEALTHY, LENGTH, VECTOR_FAULTS, WHERE, WORKER_FAULTS, Faulty, FaultyVector, Stubborn
 from gymnasium import spaces
-from helpers import without_time
+from helpers import assert_same_end, without_time
 from torch.utils._pytree import tree_leaves
 
 from rlmem.acting.autoreset import slot_layout
@@ -38,7 +38,6 @@ from rlmem.seeding import Streams
 from rlmem.supervised.dataset.play import play, uniform
 from rlmem.sweep.status import newest_rows, objective
 from rlmem.system import strictjson
-from tests.runs.test_reliability import assert_same_end
 
 CPU = torch.device("cpu")
 TINY = [
@@ -166,6 +165,7 @@ def test_a_worker_process_that_cannot_make_its_environment_gives_one_line(in_tmp
         train(load([*choices("ppo", "cannot be made", "in_processes"), f"env.num_envs={WHERE + 1}"]))
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_a_terminal_saves_a_run_whose_environments_are_processes(in_tmp):
     words = [*choices("ppo", "is interrupted", "in_processes"), "total_steps=1000000", "env.num_envs=4"]
     paths = [Path(faulty_envs.__file__).parent, *map(Path, sys.path)]

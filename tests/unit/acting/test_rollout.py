@@ -6,7 +6,7 @@ import torch
 from gymnasium.vector import SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Scripted
+from scripted import Counter, Scripted
 
 from rlmem.acting.collector import Collector
 from rlmem.acting.evaluate import Request, evaluate
@@ -15,18 +15,6 @@ from rlmem.scan.native import linear
 from rlmem.seeding import Streams
 
 CPU = torch.device("cpu")
-
-
-class Counter:
-    """An agent whose action is known: its state counts the slots read since the last start, modulo 4."""
-
-    def initial_state(self, n):
-        return torch.zeros(n, 1)
-
-    def act(self, inputs, state, generator, exploration):
-        count = torch.where(inputs.start[:, None], 0, state) + 1
-        action = count[:, 0].long() % 4
-        return action, -count[:, 0], count
 
 
 def collector(*scripts, **kwargs):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from helpers import assert_resumes_exactly, make_memory, make_trunks, small_run, without_time
+from helpers import make_memory, make_trunks, small_run, without_time
 from rlmem_envs.vector import vectorise
 
 from rlmem.acting.collector import Collector
@@ -240,14 +240,6 @@ def test_of_complete_episodes_all_counts_and_nothing_else(in_tmp):
         count, mean, variance = statistics(np.concatenate(expected).astype(np.float64))
         assert norm.count == count
         torch.testing.assert_close((norm.mean, norm.variance), (mean, variance), rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize("batching", ["tape", "segment"])
-def test_a_killed_run_resumes_exactly(in_tmp, batching):
-    """Off-policy, `test_off_policy_runs.py` does this with the option."""
-    choices = ["env=position_only_cartpole", "encoder.normalise_obs=true", f"batching={batching}", "total_steps=256"]
-    choices += ["checkpoint.every=32", "evaluation.every=null"]
-    assert_resumes_exactly(lambda run_dir: small_run(*choices, run_dir=run_dir))
 
 
 def test_another_run_begins_with_the_statistics(in_tmp):

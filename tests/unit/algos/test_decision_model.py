@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import assert_resumes_exactly
+from recordings import recording
 from rlmem_envs.occlusion.cartpole import CartPole
 from rlmem_envs.occlusion.pendulum import Pendulum
+from small_runs import DECIDE
 
 import rlmem
 from rlmem.acting.collector import Collector
@@ -23,18 +24,12 @@ from rlmem.run.dataset import from_runs
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
 from rlmem.seeding import Streams
-from rlmem.supervised.dataset.file import Recording, read, write
-from rlmem.supervised.dataset.play import play, uniform
+from rlmem.supervised.dataset.file import read, write
+from rlmem.supervised.dataset.play import play
 from rlmem.supervised.decision_agent import AGES, DecisionAgent, Dropping
 from rlmem.supervised.windows import Drops, Ranges, Trajectories
 from rlmem.types import Inputs
 
-SMALL = [
-    "algo=decision_model", "env=pendulum", "env.horizon=20", "env.num_envs=4", "algo.dataset=p.hdf5",
-    "algo.context=6", "algo.batch_size=8", "algo.drop_every=3", "algo.eval_drops=[0,0.5]", "algo.lr=0.01",
-    "algo.warmup_updates=20", "algo.record_every=480", "encoder.hidden_size=8", "memory.hidden_size=8",
-    "total_steps=3000", "evaluation.every=1500", "evaluation.episodes=3", "checkpoint.every=700", "threads=1",
-]  # fmt: skip
 MEMORIES = {
     "dt": ["memory=gpt", "memory.window=6", "algo.drop_information=true"],
     "drnn": ["memory=lstm"],
@@ -44,22 +39,17 @@ FIRST, LENGTH = torch.tensor([0, 5, 6]), torch.tensor([5, 1, 30])
 EPISODES = Ranges(FIRST, LENGTH)
 
 
-def recording(env=Pendulum, episodes: int = 12, steps: int = 20) -> Recording:
-    made = env(4, horizon=steps)
-    return play(made, uniform(made.single_action_space, 4, np.random.default_rng(0)), episodes, 0)
-
-
 def run_of(*overrides: str, run_dir: str = "run") -> Path:
     if not Path("p.hdf5").exists():
         write(Path("p.hdf5"), recording())
-    train(load([*SMALL, *MEMORIES["drnn"], f"run_dir={run_dir}", *overrides]))
+    train(load([*DECIDE, *MEMORIES["drnn"], f"run_dir={run_dir}", *overrides]))
     return Path(run_dir)
 
 
 def parts_of(*overrides: str) -> Parts:
     if not Path("p.hdf5").exists():
         write(Path("p.hdf5"), recording())
-    parts = assemble(load([*SMALL, *overrides]))
+    parts = assemble(load([*DECIDE, *overrides]))
     parts.algo.feed(parts.env, parts.streams, parts.device)
     parts.agent.know(parts.algo.trajectories.seen, -50.0)
     return parts
@@ -217,11 +207,6 @@ def test_an_evaluation_plays_the_same_episodes_at_every_rate_and_drops_more_at_h
 
 
 # --- runs
-
-
-@pytest.mark.parametrize("memory", ["dt", *(pytest.param(name, marks=pytest.mark.slow) for name in ("drnn", "dlrnn"))])
-def test_a_killed_run_resumes_exactly(in_tmp, memory):
-    assert_resumes_exactly(lambda run_dir: run_of(*MEMORIES[memory], run_dir=run_dir))
 
 
 def test_the_score_of_a_run_is_the_mean_over_the_rates_on_the_scale_of_two_returns(in_tmp):

@@ -1,26 +1,25 @@
 """DQN that explores by whole episodes: what it does, that it is the published collection, and that it resumes."""
 
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 from math import comb
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from helpers import killed_at, without_time
+from helpers import small_run, without_time
+from small_runs import REPLAY
 
 from rlmem.acting.collector import Collector
 from rlmem.agents.actor_critic import Exploration
 from rlmem.config.compose import load
-from rlmem.record.checkpoint import Checkpoints
 from rlmem.run.assemble import assemble
-from rlmem.run.train import resume
-from tests.runs.test_off_policy_runs import CHOICES, assert_same_end, run
 
 PARITY = ["algo=dqn", "env=parity", "env.n=6", "encoder.prev_action=false", "algo.epsilon_per=episode"]
 SIZES = ["memory=gru", "memory.hidden_size=8", "encoder.hidden_size=8", "algo.head_sizes=[8]", "env.num_envs=200"]
 ACTIONS, EACH = 3, 15
+run = partial(small_run, base=REPLAY)
 
 Slots = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Symbols, actions and greedy actions of one episode."""
@@ -84,19 +83,6 @@ def test_the_published_schedule_makes_fewer_and_fewer_answers_greedy():
 
 
 BY_EPISODE = ["algo=dqn", "env=repeat_first", "env.max_episode_steps=30", "algo.epsilon_per=episode"]
-
-
-@pytest.mark.parametrize("choice", ["tape", pytest.param("segments", marks=pytest.mark.slow)])
-def test_a_run_killed_within_an_episode_resumes_exactly(in_tmp, choice):
-    choices = [*BY_EPISODE, *CHOICES[choice]]
-    whole = run(*choices, run_dir="whole")
-    with killed_at(4):
-        run(*choices, run_dir="cut")
-    collector = Checkpoints(Path("cut/checkpoints")).load()[1]["collector"]
-    assert collector["age"].min() > 0 and collector["age"].max() < 30, "every environment is within an episode"
-    assert len(collector["episode_draw"].unique()) == 4
-    resume(Path("cut"), [])
-    assert_same_end(whole, Path("cut"))
 
 
 def test_evaluation_has_episodes_of_its_own(in_tmp):

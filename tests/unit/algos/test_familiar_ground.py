@@ -6,7 +6,8 @@ from itertools import product
 import pytest
 import torch
 from helpers import small_run
-from replayed import ALGOS, generator, live, make_algo
+from learnt import make_ppo
+from replayed import ALGOS, LENGTHS, assert_same_gradients, generator, gradients, live, make_algo
 
 from rlmem.algos.off_policy import q_spread
 from rlmem.algos.on_policy import action_spread, actions_at_bounds, feature_rank
@@ -18,8 +19,6 @@ from rlmem.evidence import items
 from rlmem.loops.base import PATIENCE, Notices
 from rlmem.loops.on_policy import ADVICE
 from rlmem.record.recorder import read_jsonl
-from tests.unit.algos.test_off_policy import LENGTHS, assert_same, gradients
-from tests.unit.algos.test_ppo import setup as make_ppo
 
 
 @pytest.mark.parametrize("scheme", [Tape(), Segment(4, init_state="zero"), Segment(1)], ids=["tape", "segment", "one"])
@@ -32,7 +31,7 @@ def test_reading_only_the_slots_that_count_changes_neither_loss_nor_gradient(nam
     fast = gradients(algo, batch)
     for trunk in trunks:
         trunk.stateless = False
-    assert_same(fast, gradients(algo, batch), atol=1e-6, rtol=1e-5)
+    assert_same_gradients(fast, gradients(algo, batch), atol=1e-6, rtol=1e-5)
 
 
 def test_ppos_minibatches_of_acted_slots_train_as_rows_do(in_tmp, monkeypatch):

@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from replayed import ALGOS, actions_of, generator, live, make_algo
+from replayed import ALGOS, LENGTHS, actions_of, assert_same_gradients, generator, gradients, live, make_algo
 from torch.utils._pytree import tree_leaves
 
 from rlmem.agents.actor_critic import Exploration
@@ -21,24 +21,6 @@ WITH_MEMORIES = [
     for j, memory in enumerate(["ffm", "gru", "gpt", "lru"])
 ]
 """Every algorithm with every one of four memories; the fast tests take each once."""
-LENGTHS = [[7, -5, 11, -9], [-6, 3, 10]]
-
-
-def gradients(algo, batch, seed=6):
-    """The loss of a batch, and its gradients by parameter."""
-    algo.generator = generator(seed)
-    algo.updates = algo.__dict__.get("policy_delay", 1) - 1  # an update of TD3's actor, too
-    loss, _, _ = algo.loss(batch)
-    algo.optim.zero_grad()
-    loss.backward()
-    return loss.detach(), {name: p.grad for name, p in algo.agent.named_parameters() if p.grad is not None}
-
-
-def assert_same(first, second, **tolerance):
-    torch.testing.assert_close(first[0], second[0], **tolerance)
-    assert first[1].keys() == second[1].keys()
-    for name, gradient in first[1].items():
-        torch.testing.assert_close(gradient, second[1][name], msg=lambda m, n=name: f"{n}: {m}", **tolerance)
 
 
 class Given(Tape):
@@ -87,7 +69,7 @@ def test_tape_and_segments_of_the_same_episodes_have_the_same_loss_and_gradients
     for batch, noise in ((tape, in_one_row), (segments, by_piece.flatten(0, 1))):
         drawn_by_slot(monkeypatch, noise)
         results.append(gradients(algo, batch))
-    assert_same(*results, atol=1e-5, rtol=1e-5)
+    assert_same_gradients(*results, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("detach_every", [None, 3])
@@ -119,9 +101,9 @@ def test_what_the_padding_holds_changes_neither_loss_nor_gradient(name, memory):
         for value in values:
             spoilt = batch.map(torch.clone)
             getattr(spoilt, field)[padding] = value
-            assert_same(gradients(algo, spoilt), expected, atol=1e-6, rtol=1e-5)
+            assert_same_gradients(gradients(algo, spoilt), expected, atol=1e-6, rtol=1e-5)
     batch.behaviour["weight"][padding] = 1e4
-    assert_same(gradients(algo, batch), expected, atol=0, rtol=0)
+    assert_same_gradients(gradients(algo, batch), expected, atol=0, rtol=0)
 
 
 @pytest.mark.parametrize("memory", ["ffm", "gru", "gpt", "lru"])
@@ -142,7 +124,7 @@ def test_what_stands_before_a_start_changes_neither_loss_nor_gradient(memory):
         for leaf in tree_leaves(batch.state0):
             if leaf.is_floating_point() or leaf.is_complex():
                 leaf[~inside] = value
-        assert_same(gradients(algo, batch), expected, atol=1e-6, rtol=1e-5)
+        assert_same_gradients(gradients(algo, batch), expected, atol=1e-6, rtol=1e-5)
 
 
 def some_batch(algo, batching=Tape(), size=40):  # noqa: B008
@@ -314,8 +296,8 @@ def test_scaled_rewards_are_learnt_from_as_if_they_were_so(name):
     scaled = batch.map(torch.clone)
     scaled.reward *= 4
     expected = gradients(plain, scaled)
-    assert_same(gradients(told, batch), expected)
-    assert_same(gradients(chosen, batch), expected)
+    assert_same_gradients(gradients(told, batch), expected)
+    assert_same_gradients(gradients(chosen, batch), expected)
 
 
 def test_epsilon_falls_after_the_random_steps_as_scheduled():

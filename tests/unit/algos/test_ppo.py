@@ -5,37 +5,18 @@ from itertools import product
 import pytest
 import torch
 from gymnasium import spaces
-from helpers import make_memory, make_trunks, one_of_each_class, options
-from rlmem_envs import popgym
+from helpers import one_of_each_class, options
+from learnt import make_ppo
 from torch.utils._pytree import tree_map
 
-from rlmem.acting.collector import Collector
-from rlmem.agents.trunk import Trunk
-from rlmem.algos.ppo import PPO
 from rlmem.batching import Segment, Tape
 from rlmem.losses.on_policy import discounted_return
 from rlmem.nets.encoder import Encoder, Features
-from rlmem.seeding import Streams
 from rlmem.spaces import to_env
 
 CPU = torch.device("cpu")
 SCHEMES = {"tape": Tape(), "segment": Segment(None), "segment-5": Segment(5), "segment-1": Segment(1)}
 ENVS = {"discrete": "RepeatPrevious", "multidiscrete": "Battleship", "continuous": "PositionOnlyPendulum"}
-
-
-def setup(memory_name, env_name="RepeatPrevious", num_envs=6, seed=0, **hyperparameters):
-    env = popgym.make(env_name, "easy", num_envs)
-    streams = Streams(seed)
-    algo = PPO(**({"rollout_slots": 30, "num_minibatches": 3, "epochs": 2} | hyperparameters))
-    with streams.module_init("init"):
-
-        def make_trunk():
-            encoder = Encoder(env.single_observation_space, env.single_action_space, prev_reward=True)
-            return Trunk(encoder, make_memory(memory_name, encoder.output_size, hidden_size=32))
-
-        agent = algo.make_agent(make_trunks(make_trunk, algo.separate), env.single_action_space)
-    algo.setup(agent, streams.torch("rows"))
-    return algo, Collector(env, agent, streams.int("env"), streams.torch("act"), CPU)
 
 
 def collect(algo, collector, batching):
@@ -57,7 +38,7 @@ CELLS = [
 @pytest.mark.parametrize(("memory_name", "scheme", "env"), CELLS)
 def test_recomputed_log_probs_equal_those_of_acting(memory_name, scheme, env):
     """The replay invariant, over updates that change the policy and rollouts that begin in mid-episode."""
-    algo, collector = setup(memory_name, ENVS[env])
+    algo, collector = make_ppo(memory_name, ENVS[env])
     batching = SCHEMES[scheme]
     for _ in range(2):
         metrics = algo.update(collect(algo, collector, batching), batching, 0.0)
@@ -68,7 +49,7 @@ def test_recomputed_log_probs_equal_those_of_acting(memory_name, scheme, env):
 def test_the_replay_invariant_notices_a_wrong_state_and_a_shifted_input(scheme):
     batching = SCHEMES[scheme]
     for spoil in ("state", "prev_action", "start"):
-        algo, collector = setup("gru")
+        algo, collector = make_ppo("gru")
         algo.update(collect(algo, collector, batching), batching, 0.0)
         rollout = collect(algo, collector, batching)
         if spoil == "state":
@@ -84,7 +65,7 @@ def test_the_same_rollout_gives_the_same_loss_and_gradient_under_both_schemes():
     """With rollouts of complete episodes, tape and whole-episode segments are the same transitions."""
     gradients = []
     for scheme in ("tape", "segment"):
-        algo, collector = setup("ffm", complete_episodes=True, epochs=1, num_minibatches=1, max_grad_norm=None)
+        algo, collector = make_ppo("ffm", complete_episodes=True, epochs=1, num_minibatches=1, max_grad_norm=None)
         batching = SCHEMES[scheme]
         rollout = collect(algo, collector, batching)
         rows = batching.rows(rollout.streams)
@@ -100,7 +81,7 @@ def test_the_same_rollout_gives_the_same_loss_and_gradient_under_both_schemes():
 
 
 def test_padding_changes_neither_loss_nor_gradient():
-    algo, collector = setup("lstm")
+    algo, collector = make_ppo("lstm")
     batching = Segment(5)
     rollout = collect(algo, collector, batching)
     rows = batching.rows(rollout.streams)
@@ -123,7 +104,7 @@ def test_padding_changes_neither_loss_nor_gradient():
 
 
 def test_a_loss_that_is_not_finite_stops_training():
-    algo, collector = setup("mlp")
+    algo, collector = make_ppo("mlp")
     rollout = collect(algo, collector, Tape())
     rollout.streams.reward[0, 3] = torch.nan
     before = [p.clone() for p in algo.agent.parameters()]
@@ -136,7 +117,7 @@ def test_a_loss_that_is_not_finite_stops_training():
 def test_a_loss_trains_the_memory_that_it_may(memory_gradient):
     separate = memory_gradient == "separate"
     form = {"separate": True} if separate else {"memory_gradient": memory_gradient}
-    algo, collector = setup("gru", **form)
+    algo, collector = make_ppo("gru", **form)
     rollout = collect(algo, collector, Tape())
     batch = Tape().rows(rollout.streams).batch(rollout)
     trained = {}
@@ -154,7 +135,7 @@ def test_a_loss_trains_the_memory_that_it_may(memory_gradient):
 
 
 def test_the_learning_rate_is_annealed():
-    algo, collector = setup("mlp", lr=0.001)
+    algo, collector = make_ppo("mlp", lr=0.001)
     rates = [algo.update(collect(algo, collector, Tape()), Tape(), p)["ppo/lr"] for p in (0.0, 0.75)]
     assert rates == pytest.approx([0.001, 0.00025])
 
@@ -190,13 +171,13 @@ def test_rewards_of_any_size_train_the_same_way_if_their_scale_is_chosen():
     """Large rewards, and a thousand times as large ones; a scale that was chosen belongs to the checkpoint."""
     results = []
     for factor in (2**10, 2**20):
-        algo, collector = setup("mlp", reward_scale=None)
+        algo, collector = make_ppo("mlp", reward_scale=None)
         for _ in range(2):
             rollout = collect(algo, collector, Tape())
             rollout.streams.reward *= factor
             metrics = algo.update(rollout, Tape(), 0.0)
         results.append((metrics["ppo/value_loss"], algo.scale * factor))
-        other = setup("mlp", reward_scale=None)[0]
+        other = make_ppo("mlp", reward_scale=None)[0]
         other.load_state_dict(algo.state_dict())
         assert other.scale == algo.scale
     assert results[0] == pytest.approx(results[1], rel=1e-4)
@@ -207,13 +188,13 @@ def test_rewards_of_any_size_train_the_same_way_if_their_scale_is_chosen():
 def test_the_clip_is_annealed_if_asked():
     fractions = {}
     for anneal in (False, True):
-        algo, collector = setup("mlp", lr=0.01, anneal_lr=False, anneal_clip=anneal, epochs=4)
+        algo, collector = make_ppo("mlp", lr=0.01, anneal_lr=False, anneal_clip=anneal, epochs=4)
         fractions[anneal] = algo.update(collect(algo, collector, Tape()), Tape(), 0.999)["ppo/clip_fraction"]
     assert fractions[True] > max(fractions[False], 0.9)
 
 
 def test_heads_with_tanh_are_bounded_before_their_last_layer():
-    algo, _ = setup("mlp", "PositionOnlyPendulum", activation="tanh")
+    algo, _ = make_ppo("mlp", "PositionOnlyPendulum", activation="tanh")
     hidden = algo.agent.policy.trunk(100 * torch.randn(50, algo.agent.trunks.actor.output_size))
     assert hidden.abs().max() <= 1
     assert hidden.abs().max() > 0.99

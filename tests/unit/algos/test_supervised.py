@@ -9,9 +9,13 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from helpers import ROOT, assert_resumes_exactly, assert_same_weights, killed_at, without_time
+from helpers import ROOT, assert_same_weights, killed_at, without_time
+from recordings import recording
 from rlmem_envs.occlusion.pendulum import Pendulum
 from rlmem_envs.temporal_order import TemporalOrder, TemporalOrderStream
+from small_runs import CLASSIFIERS as NETWORKS
+from small_runs import CLASSIFY as SHORT
+from small_runs import MODEL
 
 from rlmem.acting.evaluate import Request
 from rlmem.commands.cli import main
@@ -24,8 +28,7 @@ from rlmem.run.assemble import Parts, assemble
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
 from rlmem.supervised.classify import StreamFeed
-from rlmem.supervised.dataset.file import Recording, write
-from rlmem.supervised.dataset.play import play, uniform
+from rlmem.supervised.dataset.file import write
 from rlmem.supervised.feed import DataWindow, Feed
 from rlmem.supervised.windows import Tables, split
 from rlmem.sweep.axes import axes, probes
@@ -35,25 +38,6 @@ from rlmem.sweep.status import objective
 from rlmem.system.signals import Stopped
 from rlmem.types import Inputs
 
-SHORT = [
-    "algo=classify", "env=temporal_order", "env.shorten=10", "algo.batch_size=16", "algo.truncation=4", "algo.lr=0.01",
-    "algo.record_every=1000", "total_steps=6000", "evaluation.every=2000", "evaluation.episodes=40",
-    "checkpoint.every=1500", "threads=1",
-]  # fmt: skip
-NETWORKS = {
-    "lprnn": [
-        "memory=lprnn", "memory.hidden_size=4", "algo.head_sizes=null", "memory.pool_size=8", "memory.num_pools=4",
-        "memory.viewport_size=8", "memory.summariser_size=32", "memory.base=1.5",
-    ],
-    "lprnn_parallel": [
-        "memory=lprnn_parallel", "memory.hidden_size=4", "algo.head_sizes=null", "memory.num_pools=4",
-        "memory.viewport_size=6", "memory.summariser_size=16", "encoder=embeddings", "encoder.obs_size=8",
-        "encoder.action_size=0", "encoder.reward_size=0",
-    ],
-    "lstm": ["memory=lstm", "memory.hidden_size=16", "algo.head_sizes=[16]"],
-    "ffm": ["memory=ffm", "memory.hidden_size=16", "encoder=mlp", "encoder.hidden_size=8", "algo.reset=true"],
-    "gpt": ["memory=gpt", "memory.hidden_size=16", "memory.window=16"],
-}  # fmt: skip
 MODELS = {
     "initial": ["algo.predict=initial", "memory=lru", "memory.hidden_size=8"],
     "current": ["algo.predict=current", "algo.target=hidden", "memory=gru", "memory.hidden_size=8"],
@@ -65,20 +49,10 @@ def classify(*overrides: str, run_dir: str = "run") -> Path:
     return Path(run_dir)
 
 
-def recording(episodes: int = 12, steps: int = 20, seed: int = 0) -> Recording:
-    env = Pendulum(4, horizon=steps)
-    return play(env, uniform(env.single_action_space, 4, np.random.default_rng(seed)), episodes, seed)
-
-
 def model(*overrides: str, run_dir: str = "run") -> Path:
     if not Path("p.hdf5").exists():
         write(Path("p.hdf5"), recording())
-    small = [
-        "algo=state_model", "env=pendulum_p", "algo.dataset=p.hdf5", "algo.window=8", "algo.batch_size=8",
-        "encoder.hidden_size=8", "algo.record_every=640", "total_steps=6000", "evaluation.every=2000",
-        "evaluation.episodes=20", "checkpoint.every=1500", "algo.lr=0.01", "threads=1",
-    ]  # fmt: skip
-    train(load([*small, f"run_dir={run_dir}", *overrides]))
+    train(load([*MODEL, f"run_dir={run_dir}", *overrides]))
     return Path(run_dir)
 
 
@@ -269,15 +243,6 @@ def test_evaluating_more_often_does_not_change_training(in_tmp):
     assert training[0] == training[1]
 
 
-FAST = {"lprnn"}
-"""Pools that are read at strides; the others are slow."""
-
-
-@pytest.mark.parametrize("network", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in NETWORKS])
-def test_a_killed_classification_resumes_exactly(in_tmp, network):
-    assert_resumes_exactly(lambda run_dir: classify(*NETWORKS[network], run_dir=run_dir), 5)
-
-
 @pytest.mark.slow
 def test_a_run_cut_between_two_answers_resumes_exactly(in_tmp):
     """Steps without an answer are steps of Adam, also the first ones after a checkpoint."""
@@ -305,11 +270,6 @@ def test_a_state_model_is_not_resumed_on_other_episodes(in_tmp):
         file["observations"][0, 0] += 1
     with pytest.raises(UserError, match="holds other episodes than when the run began"):
         resume(run_dir, ["total_steps=1000000"])
-
-
-@pytest.mark.parametrize("kind", [pytest.param("initial", marks=pytest.mark.slow), "current"])
-def test_a_killed_state_model_resumes_exactly(in_tmp, kind):
-    assert_resumes_exactly(lambda run_dir: model(*MODELS[kind], run_dir=run_dir), 5)
 
 
 @pytest.mark.slow

@@ -13,29 +13,18 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import VectorWrapper
-from helpers import SMALLEST, TINY, assert_same_weights, small_run, without_time
+from helpers import SMALLEST, TINY, assert_same_weights, fast_only, small_run, without_time
+from small_runs import CONTINUOUS, DISCRETE, LIVED, MATRIX, OFF_POLICY, REPLAYED
 from torch.utils._pytree import tree_leaves
 
 import rlmem
 from rlmem.acting.evaluate import Request, evaluate
 from rlmem.errors import UserError
 from rlmem.seeding import Streams
-from tests.contracts.test_algorithm import CONTINUOUS, DISCRETE, LIVED, OFF_POLICY, REPLAYED, SMALL
 
 EPISODES, ENVS = 200, 64
 KINDS = {"recurrent": "gru", "scan": "ffm", "window": "gpt"}
-FAST = {
-    ("ppo", "window"),
-    ("impala", "scan"),
-    ("dqn", "recurrent"),
-    ("sac", "scan"),
-    ("sacd", "window"),
-    ("td3", "recurrent"),
-}
-CASES = [
-    pytest.param(*case, marks=[] if case in FAST else [pytest.mark.slow])
-    for case in product((*LIVED, *OFF_POLICY), KINDS)
-]
+CASES = fast_only({("ppo", "window"), ("sac", "scan")}, product((*LIVED, *OFF_POLICY), KINDS))
 READS = ["encoder.prev_action=true", "encoder.prev_reward=true", "encoder.start_flag=true"]
 
 
@@ -56,7 +45,7 @@ def test_an_agent_in_ones_hands_acts_as_in_evaluation(in_tmp, algo, kind):
     env = CONTINUOUS if algo in ("sac", "td3") else DISCRETE
     more = ["algo.epsilon_per=episode", "algo.epsilon_end=0.3"] if algo == "dqn" else []
     memory = [f"memory={KINDS[kind]}", "memory.hidden_size=16"]
-    small_run(env, *memory, f"algo={algo}", *LIVED.get(algo, REPLAYED), *READS, *more, base=SMALL)
+    small_run(env, *memory, f"algo={algo}", *LIVED.get(algo, REPLAYED), *READS, *more, base=MATRIX)
     agent = rlmem.load("run", seed=7)
     assert agent.reads_reward
     name = env.removeprefix("env=")
@@ -94,7 +83,7 @@ def test_one_environment_needs_no_leading_dimension(in_tmp):
     assert again == agent.act(obs, state, start=True)[0]
 
 
-@pytest.mark.parametrize("memory", ["gru", "ffm", "lru", "s4d"])
+@pytest.mark.parametrize("memory", fast_only(["ffm"], ["gru", "ffm", "lru", "s4d"]))
 def test_changed_weights_are_seen_and_threads_do_not_mix(in_tmp, memory):
     small_run(f"memory={memory}", "memory.hidden_size=16")
     agent, obs = rlmem.load("run"), np.array([1, 2])
@@ -246,6 +235,7 @@ def test_environments_and_memories_by_name():
     assert y.shape == (2, 5, 16)
 
 
+@pytest.mark.slow
 def test_a_figure_is_reproduced_in_python_as_on_the_command_line(in_tmp, capsys):
     found = rlmem.reproduce("lprnn/figure2", budget="smoke")
     assert found.verdict == "not tested here"

@@ -11,14 +11,13 @@ from gymnasium.vector import SyncVectorEnv
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from scripted import Scripted
+from scripted import Counter, Scripted
 
 from rlmem.acting.collector import Collector
 from rlmem.batching import Batching, Pieces, Segment, StateSlots, Tape
 from rlmem.errors import Fault, UserError
 from rlmem.replay import FIELDS, Replay
 from rlmem.types import Inputs
-from tests.unit.acting.test_rollout import Counter
 
 CPU = torch.device("cpu")
 STORED = Segment(4, overlap=1, burn_in=2)
@@ -369,6 +368,7 @@ def priorities(replay, *errors):
     replay.update_priorities(sample, torch.tensor(errors)[:, None].expand_as(sample.batch.reward)[sample.batch.mask])
 
 
+@pytest.mark.slow
 def test_episodes_are_drawn_by_their_priorities():
     replay = replay_of(3, 3, 3, priority_exponent=0.5)
     priorities(replay, 1.0, 4.0, 16.0)  # to the power 0.5: 1, 2, 4

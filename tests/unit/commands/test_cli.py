@@ -87,7 +87,7 @@ def test_version(capsys):
 @pytest.mark.parametrize(
     ("arguments", "facts"),
     [
-        (["trian"], ["trian: no such command", "did you mean `train`?", "accepted: train, eval"]),
+        (["trian"], ["trian: no such command", "did you mean `train`?", "accepted: analyze, bench"]),
         (["--nope"], ["--nope: no such command"]),
         (["list", "evn"], ["evn: no such group", "did you mean `env`?", "accepted: memory"]),
         (["list", "memory", "gru", "fmf"], ["fmf: nothing of that name in memory", "did you mean `ffm`?"]),
@@ -95,7 +95,7 @@ def test_version(capsys):
         (["train", "--multirn"], ["--multirn", "did you mean `--multirun`?"]),
         (["eval"], ["RUN"]),
         (["eval", "run", "--episodes", "x"], ["--episodes", "expected an integer >= 1, got 'x'"]),
-        (["bench", "nope"], ["'nope'"]),
+        (["bench", "nope"], ["bench nope", "accepted: train, scan"]),
         (["train", "algo.lr=abc"], ["expected a number > 0, got 'abc'"]),
         (["config", "algo.lrr=1"], ["did you mean `algo.lr`?"]),
         (["train", "seed=0", "--dry-run", "memory=fmf"], ["did you mean `ffm`?"]),

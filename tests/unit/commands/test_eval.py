@@ -3,7 +3,6 @@
 import csv
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import gymnasium
@@ -150,7 +149,7 @@ def test_kinds_of_episodes_of_any_name_have_a_score_and_what_is_missing_has_no_p
     assert [run.scores["drop_0.5 return"].mean for run in found] == [1.0, 1.0]
     lines = runs_table(found).text().splitlines()
     assert "drop_0 return" in lines[2] and lines[4].split()[-2:] == ["env.level=medium", "v.gif"]
-    found[1] = replace(found[1], scores={"drop_0 return": Value(None)})
+    found[1] = found[1]._replace(scores={"drop_0 return": Value(None)})
     (cell,) = means(found)
     assert (cell.scores["drop_0 return"].mean, cell.scores["drop_0 return"].n) == (1.0, 1)
 

@@ -272,10 +272,10 @@ def test_later_files_win_in_provenance(tmp_path):
 
 
 def test_a_sweep_expands_to_its_jobs():
-    jobs = multirun.expand(["memory=ffm,gru", "seed=range(2)", "algo.lr=0.1", "encoder.hidden_size=choice(1,2)"])
+    jobs = multirun.jobs_of(["memory=ffm,gru", "seed=range(2)", "algo.lr=0.1", "encoder.hidden_size=choice(1,2)"])
     assert len(jobs) == 8
-    assert jobs[0] == ["memory=ffm", "seed=0", "algo.lr=0.1", "encoder.hidden_size=1"]
-    assert [job[0] for job in multirun.expand(["env=glob(repeat*)"])] == [
+    assert jobs[0] == ("memory=ffm", "seed=0", "algo.lr=0.1", "encoder.hidden_size=1")
+    assert [job[0] for job in multirun.jobs_of(["env=glob(repeat*)"])] == [
         "env=repeat_first",
         "env=repeat_previous",
     ]

@@ -7,25 +7,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers import SMALLEST
+from helpers import SMALLEST, refusal
 
-from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.config.messages import shell
 from rlmem.run.train import train
 from rlmem.sweep.jobs import Job
 from rlmem.sweep.manifest import FILE, Manifest
 from rlmem.sweep.spec import SweepSpec
-
-
-def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """The one line that a command answers, with exit code 2."""
-    capsys.readouterr()
-    assert main([str(argument) for argument in arguments]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("rlmem: error: ")
-    return line.removeprefix("rlmem: error: ")
-
 
 # --- manifests of sweeps ---------------------------------------------------------------------------------------------
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import ROOT, SMALLEST
+from helpers import ROOT, SMALLEST, refusal
 from made_results import outcome
+from pages import blocks
 
 from rlmem.commands.cli import VERBS, main
 from rlmem.config.catalog import catalog
@@ -25,8 +26,6 @@ from rlmem.sweep.jobs import Job, Owner
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.spec import SweepSpec
 from rlmem.system.failures import SIZES, as_faults
-from tests.docs.test_readme import blocks
-from tests.unit.config.test_mistakes import refusal
 
 # --- what installs
 
@@ -125,6 +124,7 @@ OURS = {
 """What stands there unquoted: words of rlmem's own, and what is quoted already."""
 
 
+@pytest.mark.slow
 def test_every_command_that_is_printed_is_quoted():
     """Read from the source: what stands behind `rlmem VERB` in a text goes through `shell`, or `shlex` itself."""
     command, unquoted = re.compile(rf"rlmem ({'|'.join(VERBS)})( -m| status)? $"), set()

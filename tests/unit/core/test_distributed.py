@@ -15,7 +15,7 @@ from helpers import ROOT, wait_for, without_time
 from parallel_update import CASES, PARTS, updated
 from python_process import Python
 
-from rlmem.commands.train import PARSER, run
+from rlmem.commands.train import run
 from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.record.checkpoint import Checkpoints
@@ -142,9 +142,10 @@ def test_another_number_of_processes_than_torchrun_started_is_refused(monkeypatc
     with pytest.raises(UserError, match="one of 2 processes"):
         plan(load([f"trainer.devices={devices}", "env.num_envs=6"]))
     with pytest.raises(UserError, match="-m: torchrun"):
-        run(PARSER.parse_args(["-m", "trainer.devices=2", "seed=0,1"]))
+        run(["trainer.devices=2", "seed=0,1"], multirun=True)
 
 
+@pytest.mark.slow
 def test_a_process_that_waits_for_a_dead_one_in_vain_is_ended(start):
     """As NCCL would: the other process fails at once, since it is told to train nothing."""
     script = """

@@ -30,6 +30,7 @@ import torch
 import yaml
 from helpers import ROOT
 from python_process import Python
+from small_runs import CUE
 
 from rlmem.api.hub.pull import _build
 from rlmem.commands.cli import main
@@ -50,7 +51,6 @@ from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.run import Options
 from rlmem.sweep.spec import SweepSpec
 from rlmem.system import received, strictjson
-from tests.unit.record.test_foreign_runs import RUN
 
 GB = 1 << 30
 RESULTS = "ffm/figure6.laptop"
@@ -94,14 +94,14 @@ def originals(tmp_path_factory) -> Path:
     os.chdir(root)
     os.environ["RLMEM_KEY"] = "of another user"
     try:
-        train(load([*RUN, "run_dir=run"]))
+        train(load([*CUE, "run_dir=run"]))
         Path("sweep").mkdir()
         manifest = Manifest(Path("sweep"))
-        manifest.submit(SweepSpec(tuple(RUN)), [Job("one", tuple(RUN), "hash", 1, 32)])
+        manifest.submit(SweepSpec(tuple(CUE)), [Job("one", tuple(CUE), "hash", 1, 32)])
         manifest.connection.execute("UPDATE jobs SET attempts = 1, state = 'failed'")
         manifest.connection.close()
         shutil.copytree("run", "sweep/001-one")
-        about = {"overrides": RUN, "vary": ["algo.lr=1,2"], "agents": 2, "ready": 2, "window": 2, "every": 2}
+        about = {"overrides": CUE, "vary": ["algo.lr=1,2"], "agents": 2, "ready": 2, "window": 2, "every": 2}
         about |= {"level": 0.05, "seed": 0, "own": [["seed=1", "algo.lr=1"], ["seed=2", "algo.lr=2"]]}
         Path("population").mkdir()
         Path("population/population.yaml").write_text(yaml.safe_dump(about))
@@ -137,7 +137,7 @@ SMALL = f"""# A small experiment
 claim: It runs.
 source: nobody
 metric: final_eval
-overrides: {json.dumps(RUN)}
+overrides: {json.dumps(CUE)}
 rows: {{gru: []}}
 columns: {{one: []}}
 seeds: 1
@@ -566,7 +566,7 @@ def test_a_report_leaves_out_folders_that_lie_elsewhere(folder, capsys):
 
 def test_a_file_that_the_user_names_may_be_a_link_out_of_its_folder(folder, capsys):
     folder("data")
-    Path("outside/sweep.yaml").write_text(f"overrides: {json.dumps(RUN)}\ngrid: {{seed: [0, 1]}}\n")
+    Path("outside/sweep.yaml").write_text(f"overrides: {json.dumps(CUE)}\ngrid: {{seed: [0, 1]}}\n")
     for name, target in (("d.hdf5", "data/data.hdf5"), ("s.yaml", "outside/sweep.yaml"), ("e.yaml", "mine/small.yaml")):
         Path("named", name).parent.mkdir(exist_ok=True)
         Path("named", name).symlink_to(Path(target).absolute())

@@ -137,6 +137,7 @@ class ToEnv(nn.Module):
         return [in_env(box, action) for box, action in zip(self.boxes, actions, strict=True)]
 
 
+@pytest.mark.slow
 def test_onnx_files_act_in_every_box_as_the_agent(tmp_path):
     every = [spaces.Box(0, int(np.iinfo(dtype).max), (1,), dtype.type) for dtype in WHOLE if dtype.kind == "u"]
     every += [spaces.Box(-100, 100, (1,), np.int8), spaces.Box(-(2**63), np.inf, (1,), np.int64)]
@@ -217,6 +218,7 @@ SMALL = ["memory=gru", "memory.hidden_size=8", "env=gym", "env.num_envs=2", "tot
 SMALL += ["algo.rollout_slots=16", "algo.num_minibatches=1", "algo.epochs=1", "evaluation.episodes=1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "panel",
     [

@@ -8,13 +8,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from played import assert_same, play
 from rlmem_envs.occlusion import gym_mujoco, robots
 from rlmem_envs.occlusion.mujoco_robots import ROBOTS
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import load as compose
 from rlmem.run.build import make_env
-from tests.contracts.test_environment import assert_same, play
 
 needs_mujoco = pytest.mark.skipif(
     find_spec("mujoco") is None or find_spec("imageio") is None, reason="needs pip install '.[mujoco]'"
@@ -170,6 +170,7 @@ import torch._dynamo
 
 
 @needs_mujoco
+@pytest.mark.slow
 def test_torchs_compiler_can_be_loaded_after_a_picture():
     """Mesa, which draws, and Triton, which the compiler loads, have an LLVM each."""
     done = subprocess.run([sys.executable, "-c", DRAWN_AND_COMPILED], capture_output=True, text=True)

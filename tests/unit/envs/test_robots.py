@@ -13,13 +13,13 @@ import pytest
 from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.utils.env_checker import check_env
 from helpers import wait_for
+from played import assert_same, play
 from rlmem_envs.occlusion import bullet_robots, robots
 from rlmem_envs.occlusion.bullet import load, package_env
 from rlmem_envs.occlusion.workers import Crew, WorkerError
 
 from rlmem.config.compose import load as compose
 from rlmem.run.build import make_env
-from tests.contracts.test_environment import assert_same, play
 
 needs_bullet = pytest.mark.skipif(find_spec("pybullet_envs_gymnasium") is None, reason="needs PyBullet")
 every_robot = pytest.mark.parametrize("name", bullet_robots.ROBOTS)

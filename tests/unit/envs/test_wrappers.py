@@ -7,7 +7,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import batch_space, iterate
-from helpers import assert_resumes_exactly, options
+from helpers import options
 from leafy import Leafy
 from rlmem_envs import wrappers
 from rlmem_envs.core.single import SingleEnv
@@ -22,7 +22,6 @@ from rlmem.acting.observed import observed
 from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.run.build import make_env
-from rlmem.run.train import train
 from rlmem.spaces import by_path
 
 N = 3
@@ -436,21 +435,11 @@ def test_actions_last_where_observations_have_parts(kind):
 
 # --- runs -------------------------------------------------------------------------------------------------------------
 
-RUN = [
-    "env=gym", "env.id=CartPole-v1", "env.num_envs=3", "env.max_episode_steps=30", "memory=gru", "memory.hidden_size=4",
-    "encoder.hidden_size=4", "algo.rollout_slots=16", "algo.num_minibatches=1", "algo.epochs=1", "total_steps=400",
-    "evaluation.episodes=2", "checkpoint.every=48", "evaluation.every=200", "algo.head_sizes=[4]",
-]  # fmt: skip
 STACKS = {
     "seen": ["wrapper=[remove_velocity,flicker,dropout,noise,mask,delay,frame_stack]",
              "wrapper.remove_velocity.indices=[1,3]", "wrapper.mask.indices=[0]"],
     "time": ["wrapper=[random_start,repeat,rl2]", "wrapper.random_start.steps=3", "wrapper.repeat.steps=2"],
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("stack", STACKS)
-def test_a_wrapped_run_that_was_killed_ends_like_one_that_was_not(stack, in_tmp):
-    assert_resumes_exactly(lambda run_dir: train(load([*RUN, *STACKS[stack], f"run_dir={run_dir}"])), 6)
 
 
 def test_wrappers_are_options_from_the_inside_out(in_tmp):

@@ -15,7 +15,6 @@ from rlmem.bench.returns import ReturnsBench
 
 from benchmarks import run
 from benchmarks.env import EnvBench
-from benchmarks.growth import GrowthBench
 from benchmarks.memory import MemoryBench
 from benchmarks.solve import PEER as PEER_OF_SOLVE
 from benchmarks.solve import SolveBench
@@ -142,6 +141,7 @@ def test_numbers_are_written_before_the_plot(in_tmp, monkeypatch):
     assert json.loads((in_tmp / "bench-scan.json").read_text())["scans"]
 
 
+@pytest.mark.slow
 def test_figure3_measures_updates_steps_memory_and_size(in_tmp, capsys):
     pytest.importorskip("matplotlib")
     result = Figure3Bench.run(models=["ffm"], rows=Rows("segment", 2, 8), **TINY | {"budget": 2.0})
@@ -156,16 +156,6 @@ def test_figure3_measures_updates_steps_memory_and_size(in_tmp, capsys):
 
 def test_the_papers_models_are_options_of_ours():
     assert set(figure3.PAPER.values()) <= set(catalog()["memory"])
-
-
-def test_bench_growth_measures_every_size(in_tmp, capsys):
-    pytest.importorskip("matplotlib")
-    tiny = {name: value for name, value in TINY.items() if name != "device"}
-    result = GrowthBench.run(models=["ffm"], envs=(16, 32), slots=(16,), **tiny)
-    assert [(case["rows"], case["slots"]) for case in result["cases"]] == [(16, 16), (32, 16)]
-    assert all(case["slots_per_second"] > 0 and not case["note"] for case in result["cases"])
-    assert "bytes a slot" in capsys.readouterr().out
-    assert json.loads((in_tmp / "bench-growth.json").read_text()) == json.loads(json.dumps(result))
 
 
 def test_bench_scan_has_a_row_for_every_case_and_engine(in_tmp):

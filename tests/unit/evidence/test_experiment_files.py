@@ -8,8 +8,8 @@ from helpers import ROOT
 
 from rlmem.commands.cli import main
 from rlmem.evidence import catalog
+from rlmem.evidence.catalog import read
 from rlmem.evidence.items import claims, papers
-from rlmem.evidence.reading import read
 from rlmem.evidence.records import Record, read_results
 from rlmem.evidence.tables import tables
 from rlmem.evidence.training import Training
@@ -92,12 +92,8 @@ def test_a_run_is_continued_while_a_file_that_is_made_of_it_is_missing(figure, i
     assert not runner._missing(), "the file is all that is read"
 
 
-SAMPLED = ("lprnn/figure2",)
-"""What every test run tries: a measurement; README.md has a grid."""
-OTHERS = [name for name in catalog.names() if name not in SAMPLED]
-
-
-@pytest.mark.parametrize("name", [*SAMPLED, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", catalog.names())
 def test_a_shipped_file_runs_at_the_budget_smoke(in_tmp, name, capsys):
     assert main(["reproduce", name, "--budget", "smoke"]) == 0
     said = capsys.readouterr().out

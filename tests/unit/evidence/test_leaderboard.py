@@ -1,6 +1,7 @@
 """Leaderboards: scores, ranks and their page, and rows of a user's own beside shipped ones."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +15,11 @@ from rlmem.config.compose import load
 from rlmem.config.targets import build
 from rlmem.errors import UserError
 from rlmem.evidence import catalog, records
+from rlmem.evidence.catalog import read
 from rlmem.evidence.folder import parse_rows
 from rlmem.evidence.leaderboard import games, ranking, size_of, standings
 from rlmem.evidence.page import leaderboard as board_page
 from rlmem.evidence.page.find import Item, find
-from rlmem.evidence.reading import read
 from rlmem.evidence.records import Record, read_results, write_results
 from rlmem.evidence.statistics import iqm, ranks
 from rlmem.record.tables import cell_text
@@ -124,7 +125,7 @@ def test_rows_of_ones_own_are_parsed():
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("beside: gru", "beside: grv", "`grv` is no row; did you mean `gru`?"),
+        ("beside: gru", "beside: grv", "`grv` is no name here; did you mean `gru`?"),
         ("copy: [0.25, 1]", "cpy: [0.25, 1]", "`cpy` is no name here; did you mean `copy`?"),
         (", copy: [0.25, 1]", "", "leaderboard.bounds: copy is missing"),
         ("[-0.5, 1]", "[1, 1]", "leaderboard.bounds.first: expected [the return that scores 0"),
@@ -155,7 +156,7 @@ def test_a_memory_of_ones_own_joins_with_one_command_beside_shipped_runs(small, 
     add = (small, "--rows", "mine=memory=gru,memory.hidden_size=4", "--seeds", "0")
     assert run(*add, "--dry-run") == 0 and not Path("reproduce").exists()
     said = capsys.readouterr().out
-    assert "2 cells, 2 runs" in said and "numbers in the state of each memory: mine 4" in said
+    assert "2 cells, 2 runs" in said and re.search(r"states of their memories: mine [\d,]+ and 4$", said, re.M)
     assert run(*add, "--jobs", "1", "--page", "board.md") == 0
     said = capsys.readouterr().out
     assert "mine (yours)" in said and "2 of 12 runs" not in said
@@ -186,6 +187,7 @@ def test_a_memory_of_ones_own_joins_with_one_command_beside_shipped_runs(small, 
 # --- the shipped leaderboards
 
 
+@pytest.mark.slow
 def test_the_bounds_are_those_of_the_rule_cards():
     experiment = catalog.find("rlmem/leaderboard")
     unknown = set()
@@ -250,6 +252,7 @@ def played(env, act):
     return total
 
 
+@pytest.mark.slow
 def test_the_states_of_the_leaderboard_are_of_one_size():
     experiment = catalog.find("rlmem/leaderboard")
     first = {cell.row: cell for cell in reversed(experiment.at("laptop").cells())}
@@ -280,6 +283,6 @@ def test_the_memory_of_contributing_joins_the_leaderboard_at_the_budget_smoke(in
     assert run("rlmem/leaderboard", "--budget", "smoke") == 0
     bare = "bare=memory._target_=leaky.Leaky,memory.hidden_size=256"
     assert run("rlmem/leaderboard", "--budget", "smoke", "--rows", bare, "--dry-run") == 0
-    assert "numbers in the state of each memory: bare 256" in capsys.readouterr().out
+    assert re.search(r"states of their memories: bare [\d,]+ and 256$", capsys.readouterr().out, re.M)
     assert run("rlmem/leaderboard", "--budget", "smoke", "--rows", "mine=memory=leaky,memory.hidden_size=256") == 0
     assert "mine (yours)" in capsys.readouterr().out

@@ -8,10 +8,10 @@ import pytest
 
 from rlmem.errors import UserError
 from rlmem.evidence import catalog
+from rlmem.evidence.catalog import read
 from rlmem.evidence.experiment import Planned
 from rlmem.evidence.page.groups import Group
 from rlmem.evidence.page.settings import Settings, twins
-from rlmem.evidence.reading import read
 from rlmem.evidence.records import Record
 from rlmem.evidence.tables import tables
 from rlmem.evidence.training import size_remarks
@@ -180,21 +180,22 @@ def test_runs_of_a_sweep_are_twins_if_they_differ_in_what_is_observed_alone():
     found = {each.row: each for each in twins(settings, records, "final_eval")}
     assert list(found) == ["gru", "mlp", "lru"]
     gru = found["gru"]
-    assert (gru.partial, gru.full, gru.memoryless) == (PARTIAL, FULL, (WITHOUT, WITHOUT_FULL))
-    assert found["mlp"].memoryless is None
-    assert found["lru"].memoryless is None
+    assert (gru.partial, gru.full, gru.memoryless) == (PARTIAL, FULL, [WITHOUT, WITHOUT_FULL])
+    assert not found["mlp"].memoryless
+    assert not found["lru"].memoryless
     group = Group("Sweep", "sweep", "eval/greedy/return_mean", records, (), ([], []), 1, settings=settings)
     assert [each.title for each in group.tables()][1].startswith("Sweep: is it memory?")
     add("mlp", "partial", WITHOUT, **{"memory.layers": "1"})
     add("mlp", "full", WITHOUT_FULL, **{"memory.layers": "1"})
-    assert twins(settings, records, "final_eval")[0].memoryless is None
+    assert not twins(settings, records, "final_eval")[0].memoryless
 
 
 def test_agents_are_of_equal_capacity_or_that_they_are_not_is_said(item):
     planned = catalog.find("rlmem/twins").at("laptop")
     (line,) = size_remarks(planned, planned.cells())
     numbers = [int(word.replace(",", "")) for word in re.findall(r"[\d,]{5,}\d", line)]
-    assert line.startswith("parameters of the agents: ffm ") and len(numbers) == 3
+    assert line.startswith("parameters of the agents and numbers in the states of their memories: ffm ")
+    assert len(numbers) == 3
     assert "apart" not in line and max(numbers) < 1.1 * min(numbers)
     mine = read(item).at("laptop")
     (line,) = size_remarks(mine, mine.cells(["easy"]))

@@ -12,12 +12,12 @@ from helpers import ROOT, changed
 from rlmem.commands.cli import main
 from rlmem.errors import UserError
 from rlmem.evidence import catalog, metrics
+from rlmem.evidence.catalog import read
 from rlmem.evidence.experiment import Experiment
 from rlmem.evidence.page.documents import document
 from rlmem.evidence.page.find import Item, find
 from rlmem.evidence.page.html import page
-from rlmem.evidence.peers import FIELDS, described, measured
-from rlmem.evidence.reading import read
+from rlmem.evidence.published import FIELDS, described, measured
 from rlmem.evidence.records import Record
 from rlmem.evidence.references import GAMES, reference_of
 from rlmem.evidence.tables import publish, tables, write
@@ -223,6 +223,7 @@ def test_a_column_that_a_peer_lacks_stays_open(file):
 # Files and reports
 
 
+@pytest.mark.slow
 def test_a_reproduction_beside_a_peer_is_written_published_and_reported(file, capsys):
     assert main(["reproduce", str(file), "--dry-run"]) == 0
     assert "beside them, sb3: 4 measured runs; sb3=2.9 torch=2.13; a processor" in capsys.readouterr().out

@@ -32,6 +32,7 @@ def finished(folder, overrides, score, panels=HOLD):
     return folder
 
 
+@pytest.mark.slow
 def test_no_cell_is_in_two_panels_and_all_are_runs(capsys):
     every = [cell for panel in PANELS for *_, cell in panel.cells()]
     assert len(set(every)) == len(every) == 9 * len(PANELS)
@@ -72,6 +73,7 @@ def test_each_specification_has_a_folder_of_its_own():
     assert default_folder(["seed=0,1", "memory=gru"]) == default_folder(["memory=gru", "seed=0,1"])
 
 
+@pytest.mark.slow
 def test_some_panels_of_a_folder_leave_the_others_there(in_tmp, capsys):
     """What is asked for is done already, so nothing is trained, and the cells of the other panel wait."""
     folder = finished(in_tmp / "p", ["memory=gru"], lambda run: 1.0, PANELS[:1])
@@ -147,9 +149,9 @@ def test_mistakes_are_lines(tmp_path):
 
 
 def main_raises(arguments):
-    from rlmem.commands import profile
+    from rlmem.commands.toolkit import Parser
 
-    profile.run(profile.PARSER.parse_intermixed_args(arguments[1:]))
+    Parser(arguments[0]).call(arguments[1:])
 
 
 @pytest.mark.slow

@@ -4,9 +4,6 @@ import itertools
 import re
 import shutil
 import sys
-from collections import Counter
-from html.parser import HTMLParser
-from importlib import import_module
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,19 +11,18 @@ import numpy as np
 import pytest
 import scipy
 from helpers import ROOT
-from made_results import ITEMS, outcome, results
+from made_results import ITEMS, Page, outcome, results
+from pages import blocks
 
-from rlmem.commands.cli import main, module_of
+from rlmem.commands.cli import main
+from rlmem.commands.toolkit import Parser
 from rlmem.errors import UserError
 from rlmem.evidence import catalog
 from rlmem.evidence.items import runner_of
-from rlmem.evidence.page import draw
-from rlmem.evidence.page.curves import POINTS, band, chosen, panels, smoothed
+from rlmem.evidence.page.curves import PANEL, POINTS, band, chosen, panels, smoothed, together
 from rlmem.evidence.page.documents import document
-from rlmem.evidence.page.draw import together
-from rlmem.evidence.page.facts import departures
 from rlmem.evidence.page.find import Item, find
-from rlmem.evidence.page.groups import Group
+from rlmem.evidence.page.groups import Group, departures
 from rlmem.evidence.page.html import page
 from rlmem.evidence.page.verify import verify
 from rlmem.evidence.records import Curve, Record
@@ -35,39 +31,9 @@ from rlmem.record.figures import COLOURS
 from rlmem.record.recorder import read_jsonl
 from rlmem.record.tables import Value, cell_text
 from rlmem.sweep.run import Options
-from tests.docs.test_readme import blocks
 
 TINY = "env=repeat_first memory=mlp env.num_envs=2 algo.num_minibatches=1 algo.rollout_slots=64 algo.epochs=1 "
 TINY += "evaluation.every=128 evaluation.episodes=2 encoder.hidden_size=8 total_steps=512 threads=1 device=cpu"
-
-
-class Page(HTMLParser):
-    """What a page consists of. rows: of tables, as texts;  classes: how many elements have them"""
-
-    def __init__(self, text: str):
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.rows: list[list[str]] = []
-        self.classes: Counter[str] = Counter()
-        self.text = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        self.classes.update((dict(attrs).get("class") or "").split())
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-        self.open = tag
-
-    def handle_data(self, data):
-        self.text += data
-        if self.rows and self.rows[-1] and self.open not in ("tr", "table", "tbody"):
-            self.rows[-1][-1] += data
-
-    def all(self, name: str) -> list[str]:
-        return [value for _, own in self.tags for key, value in own.items() if key == name and value is not None]
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +217,7 @@ def test_the_names_of_rows_are_within_the_figure(columns, name):
     (legend,) = figure.legends
     box = legend.get_window_extent()
     assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= figure.bbox.width
-    assert figure.axes[0].get_window_extent().height > 0.6 * draw.PANEL[1] * figure.dpi, "and the panels keep theirs"
+    assert figure.axes[0].get_window_extent().height > 0.6 * PANEL[1] * figure.dpi, "and the panels keep theirs"
 
 
 # Runs without an experiment
@@ -359,6 +325,7 @@ def test_markdown_is_the_same_every_time_and_wherever_it_is_asked_from(published
     assert document(find([Path("results")]), Path()) == document(find([published]), published.parent)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not [*(ROOT / "results").glob("*/*.csv")], reason="the checkout has no results yet")
 def test_the_shipped_results_are_those_of_the_shipped_numbers():
     """All but the pictures, which tests/unit/evidence/test_verify_results.py draws again in a slow test."""
@@ -372,6 +339,7 @@ def test_the_shipped_results_are_those_of_the_shipped_numbers():
     assert total and sum(map(int, total[1].split("|"))) == len(catalog.names())
 
 
+@pytest.mark.slow
 def test_what_was_measured_and_not_trained_has_no_curves(tmp_path, capsys):
     every, _ = chosen(find([ROOT / "results"]), None)
     assert {panel.title.partition(":")[0] for panel in every} >= {"lprnn/figure4 laptop", "memoroids/figure4 laptop"}
@@ -445,4 +413,4 @@ def test_the_commands_of_the_guide_are_accepted():
     assert len(shell) > 4
     for line in shell:
         _, verb, *arguments = re.sub(r"\s+#\s.*", "", line).split()
-        import_module(module_of(verb)).PARSER.parse_args(arguments)
+        Parser(verb).parse_args(arguments)

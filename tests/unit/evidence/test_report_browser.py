@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 from browser import NEEDS_BROWSER, look
-from made_results import results
+from made_results import results, run_folder
 
 from rlmem.commands.cli import main
-from tests.unit.evidence.test_report_mixed import made
 
 pytestmark = NEEDS_BROWSER
 OUTSIDE = """
@@ -113,7 +112,7 @@ def mixed(tmp_path_factory) -> Path:
     """The page of two runs that differ in much, and of one that has just begun."""
     folder = tmp_path_factory.mktemp("mixed")
     for k, (words, values) in enumerate(MIXED):
-        made(folder / f"{k}", words, values)
+        run_folder(folder / f"{k}", words, values)
     assert main(["report", str(folder), "--out", str(folder / "page.html")]) == 0
     return folder / "page.html"
 

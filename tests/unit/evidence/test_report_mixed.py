@@ -1,36 +1,19 @@
 """Reports and figures of runs that differ in several things: what they are called, and what is seen of each."""
 
-import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made_results import KEY, Page, run_folder
 
 from rlmem.commands.cli import main
-from rlmem.config.compose import Config, load
-from rlmem.evidence.page.curves import chosen, panels
-from rlmem.evidence.page.draw import together
+from rlmem.config.compose import Config
+from rlmem.evidence.page.curves import chosen, panels, together
 from rlmem.evidence.page.find import find
 from rlmem.evidence.page.groups import Group, rows_differ
 from rlmem.evidence.page.html import page
 from rlmem.evidence.records import Curve, Record
 from rlmem.record import rundir
-from tests.unit.evidence.test_report import Page
-
-KEY = "eval/greedy/return_mean"
-SMALL = "threads=1 encoder.hidden_size=16 "
-
-
-def made(folder: Path, overrides: str, values: Sequence[float | None], every: int = 100, begin: int = 1) -> Path:
-    """A directory as a run leaves it, with one evaluation for each value."""
-    words = (SMALL + overrides).split()
-    config = load(words)
-    folder.mkdir(parents=True)
-    rundir.describe(folder, config)
-    rows = [{"step": every * k, KEY: value} for k, value in enumerate(values, begin)]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder
 
 
 def group(*folders: Path) -> Group:
@@ -40,7 +23,7 @@ def group(*folders: Path) -> Group:
 
 
 def rows(tmp_path: Path, *overrides: str) -> list[str]:
-    return [r.row for r in group(*(made(tmp_path / f"{k}", o, [0.0]) for k, o in enumerate(overrides))).records]
+    return [r.row for r in group(*(run_folder(tmp_path / f"{k}", o, [0.0]) for k, o in enumerate(overrides))).records]
 
 
 @pytest.mark.parametrize(
@@ -51,10 +34,10 @@ def rows(tmp_path: Path, *overrides: str) -> list[str]:
         ("algo.lr=1e-3 seed=1", "algo.lr=1e-4 seed=2", ["lr=0.001", "lr=0.0001"]),
         ("total_steps=1000", "total_steps=2000", ["total_steps=1000", "total_steps=2000"]),
         ("algo=ppo algo.epochs=2", "algo=dqn algo.n_step=2", ["ppo", "dqn"]),
-        ("algo=ppo algo.gamma=0.9", "algo=dqn", ["ppo gamma=0.9", "dqn"]),
+        ("algo=ppo algo.gamma=0.9", "algo=dqn", ["ppo gamma=0.9", "dqn gamma=0.99"]),
         ("batching=segment batching.length=8", "batching=tape", ["segment", "tape"]),
-        ("init_from=other memory=gru", "memory=lru", ["gru init_from=other", "lru"]),
-        ("memory=mlp", "memory=gru encoder.prev_reward=true", ["mlp", "gru prev_reward=true"]),
+        ("init_from=other memory=gru", "memory=lru", ["gru init_from=other", "lru init_from=null"]),
+        ("memory=mlp", "memory=gru encoder.prev_reward=true", ["mlp prev_reward=false", "gru prev_reward=true"]),
         ("env=gym env.id=A env.kwargs.x=1", "env=gym env.id=A", ["x=1", "ffm"]),
         ("seed=1 device=cpu", "seed=2", ["ffm", "ffm"]),
     ],
@@ -65,12 +48,12 @@ def test_rows_are_named_by_what_differs_alone(tmp_path, first, second, named):
 
 def test_a_report_names_what_differs_between_rows_beside_their_memories(tmp_path):
     several = "memory=mlp algo.rollout_slots=62", "memory=gru", "memory=gru env=copy total_steps=64 seed=1"
-    found = group(*(made(tmp_path / f"{k}", lines, [0.0]) for k, lines in enumerate(several)))
+    found = group(*(run_folder(tmp_path / f"{k}", lines, [0.0]) for k, lines in enumerate(several)))
     assert found.facts()["differs between rows"] == "algo.rollout_slots"
     assert "differs between rows" in page([found], "")
-    alike = group(*(made(tmp_path / "alike" / name, f"memory={name}", [0.0]) for name in ("mlp", "gru")))
+    alike = group(*(run_folder(tmp_path / "alike" / name, f"memory={name}", [0.0]) for name in ("mlp", "gru")))
     assert alike.facts()["differs between rows"] == "nothing but the memory"
-    others = group(*(made(tmp_path / "others" / name, f"algo={name}", [0.0]) for name in ("ppo", "dqn")))
+    others = group(*(run_folder(tmp_path / "others" / name, f"algo={name}", [0.0]) for name in ("ppo", "dqn")))
     assert others.facts()["differs between rows"] == "algo, total_steps, env.num_envs", "a group stands for its keys"
     assert not group(tmp_path / "0").facts()["differs between rows"]
 
@@ -85,19 +68,22 @@ def test_of_numbers_alone_a_report_names_the_overrides_that_differ_between_rows(
 
 def test_environments_are_columns_and_gym_goes_by_its_id(tmp_path):
     there = ["env=repeat_first", "env=gym env.id=CartPole-v1", "env=gym env.id=Acrobot-v1"]
-    found = group(*(made(tmp_path / f"{k}", f"memory=gru {o}", [0.0]) for k, o in enumerate(there)))
+    found = group(*(run_folder(tmp_path / f"{k}", f"memory=gru {o}", [0.0]) for k, o in enumerate(there)))
     assert found.axes == (["gru"], ["repeat_first", "CartPole-v1", "Acrobot-v1"])
 
 
 def test_what_is_in_no_name_is_told_once(tmp_path):
-    runs = [made(tmp_path / "a", "algo=ppo algo.epochs=2", [0.0]), made(tmp_path / "b", "algo=dqn", [0.0])]
+    runs = [
+        run_folder(tmp_path / "a", "algo=ppo algo.epochs=2", [0.0]),
+        run_folder(tmp_path / "b", "algo=dqn", [0.0]),
+    ]
     assert group(*runs).alike == {"all runs": "encoder.hidden_size=16", "ppo": "algo.epochs=2"}
     text = Page(page([group(*runs)], "")).text
     assert "set in ppo" in text and "algo.epochs=2" in text
 
 
 def test_a_run_of_an_earlier_version_lacks_keys_and_is_the_same_row(tmp_path):
-    runs = [made(tmp_path / name, f"seed={seed}", [0.0]) for seed, name in enumerate("ab")]
+    runs = [run_folder(tmp_path / name, f"seed={seed}", [0.0]) for seed, name in enumerate("ab")]
     config, about = rundir.read(runs[0])
     del config["on_nan"], config["algo"]["clip"], config["evaluation"]
     rundir.describe(runs[0], Config(config, about["choices"], tuple(about["overrides"])))
@@ -105,7 +91,10 @@ def test_a_run_of_an_earlier_version_lacks_keys_and_is_the_same_row(tmp_path):
 
 
 def test_a_run_with_one_evaluation_is_a_dot_in_report_and_figure(tmp_path, capsys):
-    runs = [made(tmp_path / "once", "memory=gru", [0.5]), made(tmp_path / "often", "memory=lru", [0.1, 0.2])]
+    runs = [
+        run_folder(tmp_path / "once", "memory=gru", [0.5]),
+        run_folder(tmp_path / "often", "memory=lru", [0.1, 0.2]),
+    ]
     (panel,), _ = chosen(find(runs), None)
     once, often = together([panel]).axes[0].lines
     assert [line.name for line in panel.lines] == ["gru", "lru"]
@@ -118,9 +107,9 @@ def test_a_run_with_one_evaluation_is_a_dot_in_report_and_figure(tmp_path, capsy
 
 
 def test_what_has_no_value_is_said_in_report_and_figure(tmp_path, capsys):
-    made(tmp_path / "none", "memory=gru", [])
-    made(tmp_path / "null", "memory=mlp total_steps=100", [None])
-    made(tmp_path / "some", "memory=lru total_steps=300", [0.1, None, 0.2])
+    run_folder(tmp_path / "none", "memory=gru", [])
+    run_folder(tmp_path / "null", "memory=mlp total_steps=100", [None])
+    run_folder(tmp_path / "some", "memory=lru total_steps=300", [0.1, None, 0.2])
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "config.yaml").write_text("seed: 0\n")
     found = group(tmp_path)
@@ -139,7 +128,9 @@ def test_what_has_no_value_is_said_in_report_and_figure(tmp_path, capsys):
 
 
 def test_a_seed_of_one_point_is_a_dot_beside_the_mean_of_the_others(tmp_path):
-    runs = [made(tmp_path / f"{seed}", f"seed={seed}", [0.1, 0.2, 0.4][:most]) for seed, most in enumerate((3, 3, 1))]
+    runs = [
+        run_folder(tmp_path / f"{seed}", f"seed={seed}", [0.1, 0.2, 0.4][:most]) for seed, most in enumerate((3, 3, 1))
+    ]
     (panel,), _ = chosen(find(runs), None)
     (line,) = panel.lines
     assert (list(line.steps), len(line.seeds), len(line.dots)) == ([100, 200, 300], 2, 1)
@@ -149,7 +140,7 @@ def test_a_seed_of_one_point_is_a_dot_beside_the_mean_of_the_others(tmp_path):
 
 
 def test_seeds_that_have_no_step_in_common_are_drawn_one_by_one(tmp_path):
-    runs = [made(tmp_path / f"{k}", f"seed={k}", [0.0, 1.0], begin=1 + 5 * k) for k in range(2)]
+    runs = [run_folder(tmp_path / f"{k}", f"seed={k}", [0.0, 1.0], begin=1 + 5 * k) for k in range(2)]
     assert len(together(chosen(find(runs), None)[0]).axes[0].lines) == 2
     assert "No mean, since no step is common to all: (ffm, seed 0), (ffm, seed 1)." in Page(page(find(runs), "")).text
 
@@ -163,7 +154,7 @@ def test_one_point_of_several_seeds_has_its_interval():
 
 
 def test_metrics_stand_before_all_else_that_varies(tmp_path):
-    runs = [made(tmp_path / f"{k}", f"memory={m} total_steps=100", [0.5]) for k, m in enumerate(("gru", "lru"))]
+    runs = [run_folder(tmp_path / f"{k}", f"memory={m} total_steps=100", [0.5]) for k, m in enumerate(("gru", "lru"))]
     lines = Page(page([group(*runs)], "")).rows
     assert ["gru", "0.500", "1"] in [row[:3] for row in lines]
     assert ["gru", "", "0", "done", "0.500"] in [row[:5] for row in lines]
@@ -180,7 +171,7 @@ def test_metrics_stand_before_all_else_that_varies(tmp_path):
     ],
 )
 def test_a_run_of_a_wrong_shape_is_refused_in_one_line_or_has_no_value(tmp_path, capsys, name, old, new):
-    file = made(tmp_path / "run", "seed=1", [0.25]) / name
+    file = run_folder(tmp_path / "run", "seed=1", [0.25]) / name
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
     code = main(["report", str(tmp_path), "--out", str(tmp_path / "page.html")])
@@ -216,7 +207,7 @@ GOOD = [0.1, 0.2, 0.3]
 )
 def test_a_run_that_cannot_be_read_is_left_out_and_the_others_are_shown(tmp_path, capsys, name, old, new, is_left_out):
     for seed in (0, 1, 2):
-        made(tmp_path / "runs" / str(seed), f"seed={seed} total_steps=300", GOOD)
+        run_folder(tmp_path / "runs" / str(seed), f"seed={seed} total_steps=300", GOOD)
     file = tmp_path / "runs" / "2" / name
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new, 1))
@@ -228,7 +219,7 @@ def test_a_run_that_cannot_be_read_is_left_out_and_the_others_are_shown(tmp_path
 
 
 def test_a_damaged_sweep_and_reproduction_are_left_out(tmp_path, capsys):
-    made(tmp_path / "run", "seed=1", GOOD)
+    run_folder(tmp_path / "run", "seed=1", GOOD)
     (tmp_path / "swept").mkdir()
     (tmp_path / "swept" / "sweep.sqlite").write_bytes(b"no database")
     for name, text in (("some", '{"item": "memoroids/figure4"}'), ("deep", "[" * 100_000)):
@@ -239,9 +230,9 @@ def test_a_damaged_sweep_and_reproduction_are_left_out(tmp_path, capsys):
 
 
 def test_letters_that_control_a_terminal_are_escaped_in_what_plot_says(tmp_path, capsys):
-    file = made(tmp_path / "a", "memory=gru", []) / "run.json"
+    file = run_folder(tmp_path / "a", "memory=gru", []) / "run.json"
     file.write_text(file.read_text().replace('"memory": "gru"', '"memory": "\\u001b]0;x\\u0007"'))
-    made(tmp_path / "b", "memory=lru", GOOD)
+    run_folder(tmp_path / "b", "memory=lru", GOOD)
     assert main(["plot", str(tmp_path), "--out", str(tmp_path / "a.svg")]) == 0
     said = capsys.readouterr().out
     assert r"\x1b]0;x\x07" in said and "\x1b" not in said
@@ -249,7 +240,7 @@ def test_letters_that_control_a_terminal_are_escaped_in_what_plot_says(tmp_path,
 
 @pytest.mark.parametrize("command", ["plot", "report"])
 def test_a_run_may_be_named_with_a_checkpoint_and_is_shown_whole(tmp_path, command):
-    made(tmp_path / "run", "memory=gru", GOOD)
+    run_folder(tmp_path / "run", "memory=gru", GOOD)
     files = [tmp_path / name for name in ("a.svg", "b.svg")]
     for file, checkpoint in zip(files, ("", "@best"), strict=True):
         assert main([command, f"{tmp_path / 'run'}{checkpoint}", "--out", str(file)]) == 0
@@ -259,7 +250,7 @@ def test_a_run_may_be_named_with_a_checkpoint_and_is_shown_whole(tmp_path, comma
 def test_the_users_matplotlibrc_changes_no_figure(tmp_path):
     import matplotlib
 
-    made(tmp_path / "run", "memory=gru", GOOD)
+    run_folder(tmp_path / "run", "memory=gru", GOOD)
     files = [tmp_path / name for name in ("a.svg", "b.svg")]
     for file, own in zip(
         files, ({}, {"text.usetex": True, "lines.linewidth": 9.0, "axes.facecolor": "red"}), strict=True

@@ -23,11 +23,11 @@ from rlmem.commands.cli import main
 from rlmem.config.paths import experiments_dir, results_dir
 from rlmem.errors import UserError
 from rlmem.evidence import catalog, metrics, registration
+from rlmem.evidence.catalog import read
 from rlmem.evidence.cost import cost_of, duration, steps_of
 from rlmem.evidence.experiment import BUDGETS
 from rlmem.evidence.items import runner_of
 from rlmem.evidence.page.find import Item, find
-from rlmem.evidence.reading import read
 from rlmem.evidence.records import (
     SERIES,
     Curve,
@@ -351,18 +351,19 @@ def test_a_reproduction_that_is_interrupted_five_times_gives_the_same_table(smal
     assert len(table("whole")) == 6
 
 
+@pytest.mark.slow
 def test_runs_are_timed_here_and_then_their_cost_is_known(small, capsys, monkeypatch):
     monkeypatch.setenv("RLMEM_CACHE", "cache")
     monkeypatch.setattr(timing.measure, "__defaults__", (0.05,))
     timing.timed.cache_clear()
     assert run(small, "--budget", "laptop", "--dry-run") == 0
-    assert "(by other settings for 6 runs; --time measures)" in capsys.readouterr().out
+    assert "(from runs of the same kind for 6 runs; --time measures)" in capsys.readouterr().out
     assert run(small, "--budget", "laptop", "--time", "--cells", "gru") == 0
     said = capsys.readouterr().out
     assert re.search(r"gru tape/easy: \d+ s for a run", said)
     assert "2 cells, 4 runs" in said and "--time measures" not in said
     assert run(small, "--budget", "laptop", "--dry-run") == 0
-    assert "(by other settings for 2 runs; --time measures)" in capsys.readouterr().out
+    assert "(from runs of the same kind for 2 runs; --time measures)" in capsys.readouterr().out
     planned = read(small).at("laptop").cells()
     cost = cost_of(planned[:2])
     assert cost.alike == 0
@@ -403,6 +404,7 @@ def test_numbers_that_are_shipped_come_from_one_commit(tmp_path, monkeypatch, ca
     publish(made(0), tmp_path)
 
 
+@pytest.mark.slow
 def test_shipped_results_come_from_one_commit_each():
     shipped = results_dir()
     assert shipped is not None
@@ -533,6 +535,7 @@ def test_mistakes_are_one_line(small, arguments, said, capsys):
     assert not Path("reproduce").exists()
 
 
+@pytest.mark.slow
 def test_expectations_that_change_after_a_counted_run_are_marked_with_both_verdicts(small, capsys):
     small.write_text(SMALL.replace("gru tape > mlp tape on easy", "gru tape > 5 on easy"))
     assert run(small) == 2, "the expectations differ from the registered ones"
@@ -581,6 +584,7 @@ def test_a_run_that_is_refused_is_no_first_run(small):
     assert not Path("reproduce/mine/small-laptop/registered.json").exists()
 
 
+@pytest.mark.slow
 def test_shipped_expectations_are_registered():
     """Every expectation that a shipped item tests, with its date; those of counted runs have the date of the first."""
     every = registration.read(experiments_dir() / registration.FILE)

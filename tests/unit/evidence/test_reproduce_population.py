@@ -8,10 +8,10 @@ import pytest
 
 from rlmem.commands.cli import main
 from rlmem.errors import UserError
-from rlmem.evidence import populations
+from rlmem.evidence.catalog import read
 from rlmem.evidence.items import runner_of
-from rlmem.evidence.reading import read
 from rlmem.evidence.records import read_curves, read_results
+from rlmem.evidence.training import best
 from rlmem.population.spec import read as population_in
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.stored import checkpoints
@@ -99,12 +99,12 @@ def test_the_result_is_the_mean_of_the_best_at_every_step_and_agents_keep_their_
     agent(place, 0, {10: 1.0, 20: 5.0, 30: 0.0})
     agent(place, 1, {10: 2.0, 30: 3.0})
     agent(place, 2, {15: 4.0, 30: 1.0})
-    steps, values = populations.best(place, "score", 2)
+    steps, values = best(place, "score", 2)
     # From step 15 on all have a value: (4, 2, 1), then (5, 4, 2), then (3, 1, 0).
     assert steps.tolist() == [15, 20, 30]
     np.testing.assert_allclose(values, [3.0, 4.5, 2.0])
-    assert populations.best(place, "score", 1)[1].tolist() == [4.0, 5.0, 3.0]
-    assert len(populations.best(place, "missing", 2)[0]) == 0
+    assert best(place, "score", 1)[1].tolist() == [4.0, 5.0, 3.0]
+    assert len(best(place, "missing", 2)[0]) == 0
 
 
 def test_options_that_no_population_has_are_refused_by_name(item):

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 from helpers import ROOT
+from pages import blocks
 from scipy.stats import mannwhitneyu
 
 from rlmem.evidence.references import REFERENCES, expert_normalised, reference_of
@@ -28,7 +29,6 @@ from rlmem.evidence.statistics import (
     probability_of_improvement,
     resample,
 )
-from tests.docs.test_readme import blocks
 
 RLIABLE = json.loads((ROOT / "tests" / "data" / "rliable.json").read_text())
 A, B = (np.array(RLIABLE["scores"][name]) for name in "ab")

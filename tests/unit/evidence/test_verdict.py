@@ -10,11 +10,11 @@ from scipy import stats as scipy_stats
 
 from rlmem import make_env
 from rlmem.evidence import catalog
+from rlmem.evidence.catalog import read
 from rlmem.evidence.expect import Finding, Untestable, check, parse, parse_all
 from rlmem.evidence.experiment import Experiment
 from rlmem.evidence.metrics import range_of_key, range_of_metric, range_of_returns
 from rlmem.evidence.published import load as published
-from rlmem.evidence.reading import read
 from rlmem.evidence.records import Record
 from rlmem.evidence.statistics import ANY, contrast, runs_to_decide
 from rlmem.evidence.verdict import MEAN, Outcome, _printed

@@ -20,7 +20,7 @@ from scipy.stats import t
 from rlmem.commands.cli import main
 from rlmem.evidence import catalog
 from rlmem.evidence.items import standing
-from rlmem.evidence.page.data import FIELDS
+from rlmem.evidence.page.documents import FIELDS
 from rlmem.evidence.page.leaderboard import MARK
 from rlmem.evidence.page.verify import verify
 from rlmem.evidence.records import SERIES, compressed, read_series, write_series

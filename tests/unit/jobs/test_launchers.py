@@ -12,11 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+import helpers
 import pytest
 import torch
 import yaml
 from helpers import wait_for
 from hydra.core.config_store import ConfigStore
+from pages import blocks, commands, small, with_examples
 
 from rlmem.commands.cli import main
 from rlmem.config.catalog import catalog
@@ -24,8 +26,8 @@ from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.record import rundir
 from rlmem.sweep import launchers, multirun
-from tests.docs.test_readme import blocks, commands, small, with_examples
-from tests.unit.commands.test_cli import TINY
+
+TINY = [*helpers.TINY, "memory.hidden_size=8"]
 
 GUIDE = "docs/clusters.md"
 ELSEWHERE = [
@@ -98,8 +100,11 @@ def test_a_launcher_whose_package_is_missing_names_the_extra(choice, extra, monk
 
 def test_the_launcher_is_left_out_of_the_jobs():
     lines = ["launcher=basic", "hydra.sweep.dir=here", "memory=ffm,gru"]
-    assert multirun.expand(lines) == [["memory=ffm"], ["memory=gru"]]
-    assert launchers.choose(lines) == launchers.Launcher("basic", ("+launcher=basic", "hydra.sweep.dir=here"), "here")
+    assert multirun.jobs_of(lines) == [("memory=ffm",), ("memory=gru",)]
+    keyed = multirun.jobs_of(["memory=ffm,gru", "memory.ffm.trace_size=16,32", "run_dir=runs/${memory}"])
+    assert [job[-1] for job in keyed] == ["memory.trace_size=16", "memory.trace_size=32", "run_dir=runs/${memory}"]
+    chosen = launchers.Launcher("basic", ("+launcher=basic", "hydra.sweep.dir=here"), "here", ".")
+    assert launchers.choose(lines) == chosen
 
 
 FRAGILE = """

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import changed, weights, without_time
+from pages import commands
 from python_process import run_python
 from scipy.stats import ttest_ind
 from torch.utils._pytree import tree_flatten
@@ -33,7 +34,6 @@ from rlmem.record.recorder import read_jsonl
 from rlmem.record.trust import sealed
 from rlmem.run.train import resume
 from rlmem.system.signals import Stopped
-from tests.docs.test_readme import commands
 
 SMALL = ("env=two_step_cue", "memory=gru", "memory.hidden_size=8", "encoder.hidden_size=8", "env.num_envs=8",
     "threads=1", "algo.head_sizes=[8]", "evaluation.every=null", "evaluation.episodes=2",
@@ -387,6 +387,7 @@ sys.exit(main())
 """`rlmem`, killed after some rounds, when an agent is about to train on."""
 
 
+@pytest.mark.slow
 def test_kill_minus_nine(whole, in_tmp):
     command = [sys.executable, "-c", KILLED, *COMMAND[3:], *PPO, "--dir", "p"]
     assert run_python(command, stdout=subprocess.DEVNULL, timeout=280).returncode == -signal.SIGKILL

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import ROOT, TINY, wait_for, without_time
+from pages import commands, with_examples
 from python_process import Python
 from rich.console import Console
 
@@ -34,7 +35,6 @@ from rlmem.sweep.search import propose, study
 from rlmem.sweep.spec import SweepSpec, specify
 from rlmem.sweep.status import View, log_file, rows, tail
 from rlmem.system import processes
-from tests.docs.test_readme import commands, with_examples
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "envs")])}
 
@@ -538,6 +538,7 @@ def test_gpus_that_are_not_there_are_refused_before_anything_is_written(in_tmp, 
     assert not list(in_tmp.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_ctrl_c_lets_the_jobs_save(memories):
     lines = ["memory._target_=fateful.Slow", *TINY, "total_steps=100000"]
@@ -609,6 +610,7 @@ def test_a_search_without_optuna_names_the_extra(in_tmp, monkeypatch, capsys):
 # The guide
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_guide_run(in_tmp):
     """What would train is composed and checked. The sweep of the file finds its jobs done."""
     with_examples("docs/sweeps.md", in_tmp)

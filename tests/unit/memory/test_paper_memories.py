@@ -163,7 +163,7 @@ def test_every_calibration_is_its_equation(calibration, limit):
         if calibration == "fixed_c":
             return w["C"]
         if calibration == "random_c":
-            return memory._random(memory.seed * one, age)
+            return memory.random(memory.seed * one, age)
         theta = {
             "random_theta": lambda: w["Theta"][memory.rows(memory.seed * one, age)],
             "fixed_theta": lambda: w["Theta"][0],
@@ -241,6 +241,7 @@ def test_the_published_draws():
     assert "fresh" in next(iter(fresh.breaks.values()))
 
 
+@pytest.mark.slow
 def test_a_wide_memory_trains_in_little_space():
     """H = 128, B = 4, T = 128 and 1024: a stored [B, T, H, H] would be 32 and 256 MiB in each of a dozen tensors."""
     code = """

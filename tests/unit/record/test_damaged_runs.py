@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers import assert_same_end, small_run
+from small_runs import CUE_DQN, RECALL
 
 from rlmem.commands.cli import main
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import read_jsonl
-from tests.runs.test_reliability import DQN, SMALL, assert_same_end, run
 
 SHORT = ["total_steps=400", "checkpoint.keep=9"]
 Draw = random.Random
@@ -98,11 +99,11 @@ DAMAGES: list[Callable[[Path, Draw], None]] = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=[SMALL, DQN], ids=["ppo", "dqn"])
+@pytest.fixture(scope="module", params=[RECALL, CUE_DQN], ids=["ppo", "dqn"])
 def whole(request, tmp_path_factory) -> tuple[Path, list[str]]:
     """A run that nothing happened to, and its command."""
     overrides = [*request.param, *SHORT]
-    return run(run_dir=str(tmp_path_factory.mktemp("whole") / "run"), base=overrides), overrides
+    return small_run(run_dir=str(tmp_path_factory.mktemp("whole") / "run"), base=overrides), overrides
 
 
 def damaged(whole: Path, draw: Draw) -> str:

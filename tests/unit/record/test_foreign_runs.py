@@ -18,6 +18,7 @@ import pytest
 import torch
 import yaml
 from rlmem_envs.occlusion import workers
+from small_runs import CUE
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
@@ -32,11 +33,6 @@ from rlmem.sweep.jobs import Job
 from rlmem.sweep.manifest import SUPER_JOURNAL, Manifest
 from rlmem.sweep.spec import SweepSpec
 
-RUN = [
-    "env=two_step_cue", "memory=gru", "memory.hidden_size=4", "encoder.hidden_size=4", "env.num_envs=2",
-    "algo.num_minibatches=1", "algo.rollout_slots=8", "algo.epochs=1", "algo.head_sizes=[4]", "total_steps=32",
-    "evaluation.episodes=2",
-]  # fmt: skip
 SECRET = "a-secret-of-this-user"
 OUTSIDE = "not to be touched\n"
 
@@ -44,7 +40,7 @@ OUTSIDE = "not to be touched\n"
 @pytest.fixture(scope="module")
 def own_run(tmp_path_factory) -> Path:
     run_dir = tmp_path_factory.mktemp("own") / "run"
-    train(load([*RUN, f"run_dir={run_dir}"]))
+    train(load([*CUE, f"run_dir={run_dir}"]))
     return run_dir
 
 
@@ -208,7 +204,7 @@ COMMANDS: dict[str, list[str]] = {
     "eval": ["eval", "r", "--episodes", "2"],
     "resume": ["resume", "r", "total_steps=48"],
     "analyze": ["analyze", "sensitivity", "r", "--episodes", "2"],
-    "init_from": ["train", *RUN, "run_dir=new", "init_from=r"],
+    "init_from": ["train", *CUE, "run_dir=new", "init_from=r"],
     "dataset": ["dataset", "generate", "r", "--episodes", "2", "--out", "data.hdf5"],
     "sync": ["sync", "r", "--timeout", "1"],
     "plot": ["plot", "r", "--out", "plot.png"],
@@ -295,7 +291,7 @@ class Own(GRU):
 def test_ones_own_memory_in_ones_own_module_needs_no_flag(in_tmp, monkeypatch, capsys):
     Path("own_memory_here.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(in_tmp))
-    assert main(["train", *RUN, "memory._target_=own_memory_here.Own", "run_dir=r"]) == 0
+    assert main(["train", *CUE, "memory._target_=own_memory_here.Own", "run_dir=r"]) == 0
     for command in (*USUAL, "init_from"):
         given = ["memory._target_=own_memory_here.Own"] if command == "init_from" else []
         assert main([*COMMANDS[command], *given]) == 0, capsys.readouterr().err
@@ -349,7 +345,7 @@ def test_stored_values_mean_themselves(own_run, tmp_path, value):
 def test_the_kind_is_asked_before_anything_is_called(in_tmp, capsys, override, what):
     group = override.partition(".")[0]
     with pytest.raises(UserError) as refused:
-        train(load([*RUN, override, "run_dir=r"]))
+        train(load([*CUE, override, "run_dir=r"]))
     assert what in str(refused.value)
     assert group in str(refused.value)
     assert not CALLED and not Path("r").exists()
@@ -398,7 +394,7 @@ def swept(name: str, *overrides: str) -> Manifest:
     ],
 )
 def test_jobs_that_somebody_else_wrote_name_no_code(received, monkeypatch, capsys, override):
-    manifest = swept("sweep", *RUN, override)
+    manifest = swept("sweep", *CUE, override)
     assert manifest.foreign() == []
     monkeypatch.setenv("RLMEM_KEY", "of somebody else")
     assert main(["sweep", "sweep"]) == 2
@@ -408,15 +404,15 @@ def test_jobs_that_somebody_else_wrote_name_no_code(received, monkeypatch, capsy
 
 
 def test_one_job_that_was_edited_is_enough(received, capsys):
-    manifest = swept("sweep", *RUN)
-    changed = json.dumps([*RUN, "memory._target_=r.evil.X"])
+    manifest = swept("sweep", *CUE)
+    changed = json.dumps([*CUE, "memory._target_=r.evil.X"])
     manifest.connection.execute("UPDATE jobs SET overrides = ?", [changed])
     assert main(["sweep", "sweep"]) == 2
     assert "memory._target_=r.evil.X" in capsys.readouterr().err
 
 
 def test_nothing_of_a_sweep_is_a_link(received, capsys):
-    swept("sweep", *RUN)
+    swept("sweep", *CUE)
     Path("sweep/001-one").symlink_to(Path("home").absolute())
     assert main(["sweep", "sweep"]) == 2
     assert "sweep/001-one: is a link" in capsys.readouterr().err
@@ -427,7 +423,7 @@ def test_jobs_that_somebody_else_wrote_choose_shipped_options(received, monkeypa
     """A folder `conf` may have come with them."""
     Path("conf/memory").mkdir(parents=True)
     Path("conf/memory/mine.yaml").write_text("_target_: r.evil.X\n")
-    swept("sweep", *RUN, "memory=mine")
+    swept("sweep", *CUE, "memory=mine")
     monkeypatch.setenv("RLMEM_KEY", "of somebody else")
     monkeypatch.delenv("RLMEM_SEARCHPATH", raising=False)
     assert main(["sweep", "sweep"]) == 1
@@ -447,13 +443,13 @@ def test_a_run_directory_brings_no_options(received, monkeypatch):
 
 @pytest.mark.parametrize("name", ["../r", "${oc.env:SECRET}", "-x", "", ".."])
 def test_a_name_of_a_job_is_a_name(received, capsys, name):
-    swept("sweep", *RUN).connection.execute("UPDATE jobs SET name = ?", [name])
+    swept("sweep", *CUE).connection.execute("UPDATE jobs SET name = ?", [name])
     assert main(["sweep", "sweep"]) == 2
     assert "is no name of a job" in capsys.readouterr().err
 
 
 def test_overrides_are_no_flags(received, capsys):
-    swept("sweep", *RUN, "--help")
+    swept("sweep", *CUE, "--help")
     assert main(["sweep", "sweep"]) == 2
     assert "are not all key=value" in capsys.readouterr().err
 
@@ -461,7 +457,7 @@ def test_overrides_are_no_flags(received, capsys):
 @pytest.mark.parametrize("what", ["status", "go on", "report"])
 def test_looking_at_a_manifest_deletes_and_changes_no_file(received, capsys, what):
     """SQLite deletes the file that a journal of several databases names, when such a journal is rolled back."""
-    swept("sweep", *RUN)
+    swept("sweep", *CUE)
     Path("sweep/sweep.sqlite-journal").write_bytes(b"x" * 512 + SUPER_JOURNAL)
     arguments = {"status": ["sweep", "status", "sweep"], "go on": ["sweep", "sweep"], "report": ["report", "sweep"]}
     assert main(arguments[what]) == 2

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import killed_at
+from helpers import assert_same_end, killed_at, small_run
+from small_runs import RECALL
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
@@ -20,7 +21,6 @@ from rlmem.record.checkpoint import Checkpoints, sha256
 from rlmem.record.recorder import Recorder, read_jsonl
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import resume, train
-from tests.runs.test_reliability import SMALL, assert_same_end, run
 
 SHORT = ["total_steps=400", "checkpoint.keep=9"]
 
@@ -28,7 +28,7 @@ SHORT = ["total_steps=400", "checkpoint.keep=9"]
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
     """A run that nothing happened to."""
-    return run(*SHORT, run_dir=str(tmp_path_factory.mktemp("whole") / "run"))
+    return small_run(*SHORT, run_dir=str(tmp_path_factory.mktemp("whole") / "run"), base=RECALL)
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_record_that_somebody_touches_while_it_is_written_stops_the_run(in_tmp
                 shutil.rmtree(path)
 
     monkeypatch.setattr(Loop, "turn", turned)
-    assert main(["train", *SMALL, *SHORT, "run_dir=run"]) == 1
+    assert main(["train", *RECALL, *SHORT, "run_dir=run"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{gone or 'metrics.jsonl'} was {then} while the run was training" in line
     assert gone or not Path("run").exists()
@@ -132,7 +132,7 @@ def test_an_edit_that_keeps_the_length_is_noticed_at_the_next_checkpoint(in_tmp,
             path.write_bytes(with_another_digit(path.read_bytes(), -3))
 
     monkeypatch.setattr(Loop, "turn", turned)
-    assert main(["train", *SMALL, *SHORT, "run_dir=run"]) == 1
+    assert main(["train", *RECALL, *SHORT, "run_dir=run"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "run/metrics.jsonl was changed while the run was training" in line
 
@@ -145,7 +145,7 @@ def test_a_description_that_is_taken_away_stops_the_run(in_tmp, monkeypatch, cap
         Path("run/config.yaml").unlink(missing_ok=True)
 
     monkeypatch.setattr(Loop, "turn", turned)
-    assert main(["train", *SMALL, *SHORT, "run_dir=run"]) == 1
+    assert main(["train", *RECALL, *SHORT, "run_dir=run"]) == 1
     assert "run/config.yaml was deleted while the run was training" in capsys.readouterr().err
 
 
@@ -206,10 +206,10 @@ def test_a_run_that_was_only_described_in_part_has_not_begun(in_tmp, whole, monk
     for how in ("error", "resume"):
         monkeypatch.setattr(rundir, "write_atomically", replace)
         with pytest.raises(Killed):
-            train(load([*SMALL, *SHORT, "run_dir=run"]))
+            train(load([*RECALL, *SHORT, "run_dir=run"]))
         assert sorted(path.name for path in Path("run").iterdir()) == [".lock", "run.json"]
         monkeypatch.setattr(rundir, "write_atomically", original)
-        train(load([*SMALL, *SHORT, "run_dir=run", f"on_exists={how}"]))
+        train(load([*RECALL, *SHORT, "run_dir=run", f"on_exists={how}"]))
         assert_same_end("run", whole)
         assert not list(Path().glob("run.damaged*")) and "damaged" not in capsys.readouterr().out
         shutil.rmtree("run")
@@ -218,7 +218,7 @@ def test_a_run_that_was_only_described_in_part_has_not_begun(in_tmp, whole, monk
 def test_rows_of_another_run_are_never_continued(cut):
     (cut / "config.yaml").unlink()
     with pytest.raises(UserError, match="holds a run already"):
-        run(*SHORT, run_dir="cut")
+        small_run(*SHORT, run_dir="cut", base=RECALL)
 
 
 def test_asking_whether_a_directory_can_be_written_leaves_nothing(in_tmp, monkeypatch):

@@ -49,6 +49,17 @@ def test_values_and_gradients_are_those_of_the_definition(T, S, with_bias):
         torch.testing.assert_close(*of, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_chunks_of_queries_are_the_definition(with_bias):
+    """Rows longer than two chunks, as GTrXL reads them without the kernel: with a bias."""
+    q, k, v, age, bias = case(150, 40, with_bias=with_bias)
+    leaves = [x.requires_grad_() for x in (q, k, v, bias) if x is not None]
+    ours, truth = (form(q, k, v, age, 2, bias) for form in (attention.in_chunks, plain))
+    torch.testing.assert_close(ours, truth, rtol=0, atol=1e-12)
+    for of in zip(*(torch.autograd.grad(y.sin().sum(), leaves) for y in (ours, truth)), strict=True):
+        torch.testing.assert_close(*of, rtol=0, atol=1e-12)
+
+
 def test_single_precision_is_as_exact_as_its_digits():
     given = case(70, 40, with_bias=True)
     y = attention.attend(*(x.float() for x in given[:4]), 2, given[4].float())

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import small_run, without_time
+from helpers import killed_at, small_run, without_time
+from small_runs import RECALL
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from rlmem.scan import native
 from rlmem.scan.library import FLAGS, SOURCES
 from rlmem.scan.native import FEW, KERNEL_LEADS, LITTLE, constant_weights, gradient_of_weight, linear
-from tests.runs.test_reliability import killed_at, run
 
 KERNEL = pytest.mark.skipif(not KERNEL_LEADS or bool(native.missing()), reason="products are torch's here")
 SHAPES = [
@@ -186,11 +186,11 @@ def test_what_does_not_fit_is_refused():
 
 def test_a_resumed_run_says_what_is_another(in_tmp, capsys):
     with killed_at(4):
-        run("on_exists=resume")
+        small_run("on_exists=resume", base=RECALL)
     file, text = Path("run/run.json"), Path("run/run.json").read_text()
-    run("on_exists=resume", "total_steps=400")
+    small_run("on_exists=resume", "total_steps=400", base=RECALL)
     assert "resumed at step 368\n" in capsys.readouterr().out
     file.write_text(json.dumps(json.loads(text) | {"versions": {"torch": "1\x1b[31m\n"}, "machine": 3}))
-    run("on_exists=resume", "total_steps=500")
+    small_run("on_exists=resume", "total_steps=500", base=RECALL)
     said = f"(torch: 1[31m before, {torch.__version__} now)"
     assert f"resumed at step 400; last digits may differ {said}\n" in capsys.readouterr().out

@@ -18,6 +18,7 @@ from rlmem.scan import native
 pytestmark = pytest.mark.gpu
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cases", ["few", pytest.param("all", marks=pytest.mark.slow)])
 def test_the_triton_kernels_equal_the_loops(cases):
     """Without a GPU, their algebra; in a process of its own, since triton reads the variable when it is imported."""

@@ -10,22 +10,17 @@ import onnxruntime
 import pytest
 import torch
 from gymnasium import spaces
-from helpers import small_run
+from helpers import fast_only, small_run
+from small_runs import CONTINUOUS, DISCRETE, LIVED, MATRIX, REPLAYED
 
 import rlmem
 from rlmem.api.exporting.step import ActingStep
 from rlmem.commands.cli import main
 from rlmem.config.paths import conf_dir
 from rlmem.errors import Fault, UserError
-from tests.contracts.test_algorithm import CONTINUOUS, DISCRETE, LIVED, REPLAYED, SMALL
 
 MEMORIES = sorted(path.stem for path in (conf_dir() / "memory").glob("*.yaml"))
 ALGOS = {"ppo": (DISCRETE, LIVED["ppo"]), "dqn": (DISCRETE, REPLAYED), "sac": (CONTINUOUS, REPLAYED)}
-FAST = {("gru", "ppo"), ("ffm", "dqn"), ("gpt", "sac"), ("shm", "ppo"), ("mlp", "dqn"), ("lru", "sac")}
-CASES = [
-    pytest.param(*case, marks=[] if case in FAST else [pytest.mark.slow], id="-".join(case))
-    for case in product(MEMORIES, ALGOS)
-]
 READS = ["encoder.prev_action=true", "encoder.prev_reward=true", "encoder.start_flag=true"]
 
 
@@ -37,11 +32,11 @@ def trained(memory: str, algo: str = "ppo", *overrides: str) -> rlmem.Run:
     env, settings = ALGOS[algo]
     width = ["memory.hidden_size=16"] if "hidden_size:" in (conf_dir() / f"memory/{memory}.yaml").read_text() else []
     return rlmem.Run(
-        small_run(env, f"memory={memory}", *width, f"algo={algo}", *settings, *READS, *overrides, base=SMALL)
+        small_run(env, f"memory={memory}", *width, f"algo={algo}", *settings, *READS, *overrides, base=MATRIX)
     )
 
 
-@pytest.mark.parametrize(("memory", "algo"), CASES)
+@pytest.mark.parametrize(("memory", "algo"), fast_only([("gru", "ppo")], product(MEMORIES, ALGOS)))
 def test_every_memory_exports_and_does_what_the_agent_does(in_tmp, memory, algo):
     run = trained(memory, algo)
     try:
@@ -64,7 +59,7 @@ def test_every_algorithm_exports(in_tmp, algo):
     settings = {"impala": LIVED["impala"], "dqn_memoroid": ["algo.random_steps=300", "algo.learning_starts=300"]}.get(
         algo, REPLAYED
     )
-    run = rlmem.Run(small_run(env, "memory=gru", "memory.hidden_size=16", f"algo={algo}", *settings, base=SMALL))
+    run = rlmem.Run(small_run(env, "memory=gru", "memory.hidden_size=16", f"algo={algo}", *settings, base=MATRIX))
     assert card_of(run.export(episodes=2))["compared"]["largest"] < 1e-5
 
 
@@ -95,7 +90,7 @@ class Spaces(gym.Env):
         return self.observation_space.sample(), 0.5, bool(self.np_random.random() < 0.1), False, {}
 
 
-@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("name", fast_only(["several"], SPACES))
 def test_every_space_exports(in_tmp, name):
     if "rlmem-test/Spaces-v0" not in gym.registry:
         gym.register("rlmem-test/Spaces-v0", Spaces)
@@ -106,7 +101,7 @@ def test_every_space_exports(in_tmp, name):
         f"env.kwargs.name='{name}'",
         f"encoder={'cnn' if image else 'mlp'}",
     ]
-    given = [line for line in SMALL if "encoder" not in line] + ["memory=gru", "memory.hidden_size=8", f"algo={algo}"]
+    given = [line for line in MATRIX if "encoder" not in line] + ["memory=gru", "memory.hidden_size=8", f"algo={algo}"]
     run = rlmem.Run(small_run(*env, *LIVED.get(algo, REPLAYED), base=given))
     assert card_of(run.export(episodes=2))["compared"]["largest"] < 1e-5
 

@@ -14,6 +14,7 @@ import torch
 import yaml
 from helpers import SMALLEST, small_run, weights
 from hub_server import HubServer, Repo
+from pages import blocks, commands, small
 
 import rlmem
 from rlmem.api.hub.contents import pack, unpack
@@ -21,7 +22,6 @@ from rlmem.commands.cli import main
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.formats import FORMAT
 from rlmem.record.recorder import read_jsonl
-from tests.docs.test_readme import blocks, commands, small
 
 FILES = ["README.md", "config.yaml", "eval.jsonl", "model.safetensors", "run.json"]
 
@@ -148,6 +148,7 @@ def test_nothing_of_this_machine_is_pushed(hub, run, trained):
     assert (values["run_dir"], values["logger"], values["callbacks"]) == (None, {}, {})
 
 
+@pytest.mark.slow
 def test_a_pulled_run_is_evaluated_and_begun_from_but_not_resumed(hub, run, capsys):
     said(capsys, "push", "run", "--episodes", "2", "--step", "best", "--private")
     assert hub.repos["me/run"].private
@@ -379,6 +380,7 @@ def test_without_its_packages_one_line_names_the_extra(run, capsys, monkeypatch,
         )
 
 
+@pytest.mark.slow
 def test_the_page_about_the_hub_runs(hub, capsys):
     found = commands("docs/hub.md")
     assert {line.split()[1] for line in found} >= {"push", "pull", "eval"}

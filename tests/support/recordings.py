@@ -1,0 +1,13 @@
+"""Recorded episodes: small data sets."""
+
+import numpy as np
+from rlmem_envs.occlusion.pendulum import Pendulum
+
+from rlmem.supervised.dataset.file import Recording
+from rlmem.supervised.dataset.play import play, uniform
+
+
+def recording(env=Pendulum, episodes: int = 12, steps: int = 20, seed: int = 0) -> Recording:
+    """Return episodes of a task with uniform actions."""
+    games = env(4, horizon=steps)
+    return play(games, uniform(games.single_action_space, 4, np.random.default_rng(seed)), episodes, seed)
