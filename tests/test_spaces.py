@@ -134,7 +134,7 @@ class ToEnv(nn.Module):
         self.boxes = boxes
 
     def forward(self, *actions: Tensor) -> list[Tensor]:
-        return [in_env(box, action) for box, action in zip(self.boxes, actions, strict=True)]
+        return [in_env(box)(action) for box, action in zip(self.boxes, actions, strict=True)]
 
 
 def test_onnx_files_act_in_every_box_as_the_agent(tmp_path):
