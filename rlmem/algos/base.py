@@ -18,7 +18,7 @@ from rlmem.batching import Batching
 from rlmem.loops.base import Loop, one_thread
 from rlmem.loops.parts import OnNan, Results
 from rlmem.seeding import Streams
-from rlmem.spaces import ACTION_MASK, READABLE, component_sizes, is_bounded, is_flat, is_readable, is_tree
+from rlmem.spaces import ACTION_MASK, READABLE, component_sizes, is_flat, is_readable, is_tree
 from rlmem.types import Batch
 
 
@@ -237,7 +237,7 @@ class Algorithm(Learner):
             names = ", ".join(space.__name__ for space in self.action_spaces)
             what = f"does not support action space {action} of {of_env}; supported: {names}, of one dimension"
             found.append(f"{of_algo}: {what}; e.g. {self._alternative(action)}")
-        elif self.bounded_actions and isinstance(action, Box) and not is_bounded(action):
+        elif self.bounded_actions and isinstance(action, Box) and not action.is_bounded("both"):
             what = f"acts between bounds, which action space {action} of {of_env} lacks"
             found.append(f"{of_algo}: {what}; e.g. algo=ppo")
         found += [f"{of_algo}: {problem}" for problem in self._mask_problems(observation, action, of_env)]

@@ -97,7 +97,7 @@ class TorchCell(RecurrentCell, Projecting):
         return self.over_episodes(sequence, which, state, start)
 
     def _step(self, p: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
-        state = where_start(start, self.initial_state(len(p)), state)
+        state = where_start(start, self.initial_state(p.shape[0]), state)
         if torch.is_grad_enabled() or not self.runs(p, *tree_leaves(state)):
             return self.advance(p, state)
         state = self.states(p, state, torch.tensor([len(p)], device="cpu"))

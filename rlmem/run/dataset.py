@@ -20,7 +20,6 @@ from rlmem.run.assemble import assemble_trained
 from rlmem.run.environments import EVAL_ENVS, make_env
 from rlmem.run.stored import parse_source, stored_config
 from rlmem.seeding import Streams
-from rlmem.spaces import is_bounded
 from rlmem.supervised.dataset.file import Recording, joined, read, require_new_file, write
 from rlmem.supervised.dataset.play import agent_player, play, uniform
 from rlmem.supervised.windows import Partial
@@ -118,7 +117,7 @@ def _sizes(env: VectorEnv) -> tuple[int, int]:
         raise UserError(f"observations {seen}: a data set holds rows of numbers; e.g. env=hopper")
     if isinstance(acts, spaces.Discrete):
         return seen.shape[0], 1
-    if not isinstance(acts, spaces.Box) or len(acts.shape) != 1 or not is_bounded(acts):
+    if not isinstance(acts, spaces.Box) or len(acts.shape) != 1 or not acts.is_bounded("both"):
         raise UserError(f"actions {acts}: a data set holds numbers between bounds, or one choice; e.g. env=hopper")
     return seen.shape[0], acts.shape[0]
 

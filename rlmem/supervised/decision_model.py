@@ -19,7 +19,6 @@ from rlmem.agents.trunk import Trunks
 from rlmem.loops.base import one_thread
 from rlmem.loops.parts import OnNan, Results
 from rlmem.seeding import Streams
-from rlmem.spaces import is_bounded
 from rlmem.supervised.base import Supervised
 from rlmem.supervised.dataset.file import read
 from rlmem.supervised.decision_agent import AGES, DecisionAgent, Dropping, action_size
@@ -83,7 +82,7 @@ class DecisionModel(Supervised):
         observed, self.space = env.single_observation_space, env.single_action_space
         if not isinstance(observed, spaces.Box) or len(observed.shape) != 1:
             return f"observations {observed}: a data set holds rows of numbers; e.g. {self.example}"
-        rows = isinstance(self.space, spaces.Box) and len(self.space.shape) == 1 and is_bounded(self.space)
+        rows = isinstance(self.space, spaces.Box) and len(self.space.shape) == 1 and self.space.is_bounded("both")
         if not isinstance(self.space, spaces.Discrete) and not rows:
             what = "a data set holds numbers between bounds, or one choice"
             return f"actions {self.space}: {what}; e.g. {self.example}"

@@ -55,7 +55,7 @@ class ActingStep(nn.Module):
         features, after = self.network.trunks.actor.step(inputs, tree_unflatten(own, self.form))
         action = self.network.greedy(features)
         after = [_real(leaf) for leaf in tree_leaves(after)]
-        return in_env(self.action_space, action), self.network.scores(features), action.clone(), *after
+        return in_env(self.action_space)(action), self.network.scores(features), action.clone(), *after
 
     def examples(self, agent: TrainedAgent, n: int) -> dict[str, Tensor]:
         """Inputs of n environments that begin an episode, by name."""

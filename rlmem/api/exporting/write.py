@@ -159,7 +159,7 @@ def compare(run: Run, agent: TrainedAgent, step: ActingStep, call: Call) -> Devi
                 different += int((~same).sum())
                 same = same.reshape(ENVS, -1).all(1)
             else:
-                pairs.append((did, in_env(agent.action_space, torch.from_numpy(prev_action)).numpy()))
+                pairs.append((did, in_env(agent.action_space)(torch.from_numpy(prev_action)).numpy()))
                 same = np.ones(ENVS, bool)
             before = state.prev_action.cpu().numpy()  # goes on as the agent does where another action is as good
             largest = max([largest, deviation(prev_action[same], before[same]), *(deviation(*pair) for pair in pairs)])

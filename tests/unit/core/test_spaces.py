@@ -134,7 +134,7 @@ class ToEnv(nn.Module):
         self.boxes = boxes
 
     def forward(self, *actions: Tensor) -> list[Tensor]:
-        return [in_env(box, action) for box, action in zip(self.boxes, actions, strict=True)]
+        return [in_env(box)(action) for box, action in zip(self.boxes, actions, strict=True)]
 
 
 @pytest.mark.slow
