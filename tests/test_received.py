@@ -31,7 +31,7 @@ import yaml
 from python_process import Python
 from test_foreign_runs import RUN
 
-from rlmem.api.hub.pull import _build
+from rlmem.api.hub.hub import _build
 from rlmem.commands.cli import main
 from rlmem.config import plainyaml
 from rlmem.config.catalog import with_parents

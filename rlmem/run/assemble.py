@@ -1,17 +1,17 @@
 """From a checked configuration to the parts of a run, which fit its machine; nothing is written here."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 
 from rlmem.acting.workers import closing
-from rlmem.agents.actor_critic import Network
+from rlmem.agents.actor_critic import Exploration, Network
 from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.algos.base import Learner, Outline, Plan
 from rlmem.batching import Batching
@@ -30,7 +30,7 @@ from rlmem.record.checkpoint import State
 from rlmem.run.environments import MANY_ENVS, make_evaluation_env, make_source, read_leaves, require_same_spaces
 from rlmem.run.forecast import large_agent, require_memory
 from rlmem.run.nodes import build_group, build_memory
-from rlmem.run.stored import load_agent
+from rlmem.run.stored import load_agent, stored_config
 from rlmem.scan import native
 from rlmem.seeding import Streams
 from rlmem.spaces import is_tree, leaves
@@ -234,6 +234,32 @@ def assemble_trained(
     except BaseException:
         parts.env.close()
         raise
+
+
+class Trained(NamedTuple):
+    """A run with the agent of a checkpoint, and one environment.
+
+    step: environment steps that the agent has learnt from
+    exploration: how far sampled actions depart from the policy, as at the end of training
+    """
+
+    config: Config
+    parts: Parts
+    step: int
+    exploration: Exploration
+
+
+def open_trained(
+    run_dir: Path, which: int | str | None = None, overrides: Sequence[str] = (), trust: bool = False
+) -> Trained:
+    """A run whose agent acts. Raises UserError if nothing acts in it; the others are as for `stored_config`."""
+    config = stored_config(run_dir, overrides, trust)
+    parts, checkpoint = assemble_trained(config, run_dir, which)
+    if not parts.algo.acts:
+        parts.env.close()
+        raise UserError(f"{run_dir}: nothing acts in a run of algo={config.choices['algo']}; e.g. a run of algo=ppo")
+    total = config.settings.total_steps
+    return Trained(config, parts, checkpoint["step"], parts.algo.explore(total, total))
 
 
 def choose_device(name: str) -> torch.device:
