@@ -8,8 +8,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from rich.console import Console
 
-from rlmem.api.overrides import absolute, as_typed
-from rlmem.api.tabular import tabular
+from rlmem.api.overrides import absolute, as_typed, tabular
 from rlmem.config import compose
 from rlmem.errors import UserError
 from rlmem.loops.callbacks import Callback
