@@ -1,23 +1,24 @@
 """From a checked configuration to the parts of a run, which fit its machine; nothing is written here."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 
 from rlmem.acting.workers import closing
-from rlmem.agents.actor_critic import Network
+from rlmem.agents.actor_critic import Exploration, Network
 from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.algos.base import Learner, Outline, Plan
 from rlmem.batching import Batching
 from rlmem.config.catalog import option
 from rlmem.config.compose import Config
 from rlmem.config.messages import to_text
+from rlmem.config.rules import several_parts
 from rlmem.config.schema import Settings
 from rlmem.config.targets import locate
 from rlmem.errors import NotHere, UserError, one_line
@@ -30,15 +31,13 @@ from rlmem.record.checkpoint import State
 from rlmem.run.environments import MANY_ENVS, make_evaluation_env, make_source, read_leaves, require_same_spaces
 from rlmem.run.forecast import large_agent, require_memory
 from rlmem.run.nodes import build_group, build_memory
-from rlmem.run.stored import load_agent
+from rlmem.run.stored import load_agent, stored_config
 from rlmem.scan import native
 from rlmem.seeding import Streams
 from rlmem.spaces import is_tree, leaves
 from rlmem.system.hardware import cores
 
 SEVERAL_PARTS = "the observation has several parts"
-SHARED = ("hidden_size", "prev_action", "prev_reward", "start_flag", "normalise_obs")
-"""The keys of encoders that `encoder=dict` takes over where nobody has chosen it."""
 
 
 @dataclass
@@ -124,35 +123,36 @@ def make_agent(config: Config, algo: Learner, env: Any, device: torch.device) ->
 
 
 def with_encoder(config: Config, observation_space: Space) -> Config:
-    """`config` with `encoder=dict` where the actor reads several leaves. Raises UserError if another was chosen."""
+    """`config` with another encoder where the actor reads several parts. Raises UserError if one was chosen."""
     if not is_tree(observation_space):
         return config
     names, chosen = read_leaves(config, list(leaves(observation_space)))[0], config.choices["encoder"]
     if len(names) == 1 or _reads_leaves(config.values["encoder"]):
         return config
+    needed, kept = several_parts()
     if any(line.startswith("encoder=") for line in config.overrides):
         what = f"reads one part of an observation, and that of env={config.choices['env']} has: {', '.join(names)}"
-        raise UserError(f"encoder={chosen}: {what}; e.g. encoder=dict")
-    given, ours = config.values["encoder"], option("encoder", "dict")
+        raise UserError(f"encoder={chosen}: {what}; e.g. encoder={needed}")
     for line in config.overrides:
         path, equals, _ = line.lstrip("+").partition("=")
-        if equals and path.startswith("encoder.") and path.removeprefix("encoder.") not in SHARED:
-            what = f"is for encoder={chosen}, and env={config.choices['env']} needs encoder=dict: {SEVERAL_PARTS}"
-            raise UserError(f"{line}: {what}; e.g. encoder=dict, or without {path}")
-    ours |= {key: given[key] for key in SHARED if key in given}
+        if equals and path.startswith("encoder.") and path.removeprefix("encoder.") not in kept:
+            what = f"is for encoder={chosen}, and env={config.choices['env']} needs encoder={needed}: {SEVERAL_PARTS}"
+            raise UserError(f"{line}: {what}; e.g. encoder={needed}, or without {path}")
+    before = config.values["encoder"]
+    encoder = option("encoder", needed) | {key: before[key] for key in kept if key in before}
     return replace(
         config,
-        values=config.values | {"encoder": ours},
-        choices=config.choices | {"encoder": "dict"},
+        values=config.values | {"encoder": encoder},
+        choices=config.choices | {"encoder": needed},
         ruled=config.ruled | {"encoder": SEVERAL_PARTS},
     )
 
 
-Names = list[str] | None
+LeafNames = list[str] | None
 """Paths of leaves; None for an observation of a single part."""
 
 
-def _leaves_read(config: Config, observed: Space) -> tuple[Names, Names]:
+def _leaves_read(config: Config, observed: Space) -> tuple[LeafNames, LeafNames]:
     """The leaves that actor and critic read. Raises UserError if `encoder.leaves` names another."""
     if not is_tree(observed):
         return None, None
@@ -165,7 +165,7 @@ def _leaves_read(config: Config, observed: Space) -> tuple[Names, Names]:
 
 
 def _encoder(
-    config: Config, observed: Space, actions: Space, names: Names, of_critic: bool = False
+    config: Config, observed: Space, actions: Space, names: LeafNames, of_critic: bool = False
 ) -> tuple[InputEncoder, str | None]:
     """The encoder of some leaves, and the leaf that it reads; None: it reads all of them."""
     build_encoder = partial(build_group, config, "encoder", InputEncoder, action_space=actions)
@@ -185,7 +185,7 @@ def _encoder(
             if not of_critic:
                 raise
     # A critic that reads more than the actor, or what the actor's encoder cannot.
-    shared = {key: node[key] for key in SHARED if key in node}
+    shared = {key: node[key] for key in several_parts()[1] if key in node}
     return Leaves(spaces.Dict(parts), actions, include=names, **shared), None
 
 
@@ -234,6 +234,32 @@ def assemble_trained(
     except BaseException:
         parts.env.close()
         raise
+
+
+class Trained(NamedTuple):
+    """A run with the agent of a checkpoint, and one environment.
+
+    step: environment steps that the agent has learnt from
+    exploration: how far sampled actions depart from the policy, as at the end of training
+    """
+
+    config: Config
+    parts: Parts
+    step: int
+    exploration: Exploration
+
+
+def open_trained(
+    run_dir: Path, which: int | str | None = None, overrides: Sequence[str] = (), trust: bool = False
+) -> Trained:
+    """A run whose agent acts. Raises UserError if nothing acts in it; the others are as for `stored_config`."""
+    config = stored_config(run_dir, overrides, trust)
+    parts, checkpoint = assemble_trained(config, run_dir, which)
+    if not parts.algo.acts:
+        parts.env.close()
+        raise UserError(f"{run_dir}: nothing acts in a run of algo={config.choices['algo']}; e.g. a run of algo=ppo")
+    total = config.settings.total_steps
+    return Trained(config, parts, checkpoint["step"], parts.algo.explore(total, total))
 
 
 def choose_device(name: str) -> torch.device:

@@ -82,7 +82,7 @@ def _fitted(config: Config) -> str | None:
     fitted = " ".join(f"{path}={to_text(known[path])}" for path in config.ruled if path in known)
     found = [f"{fitted} (`rlmem config` says why)"] if fitted else []
     if SEVERAL_PARTS in config.ruled.values():
-        found.append(f"encoder=dict ({SEVERAL_PARTS})")
+        found.append(f"encoder={config.choices['encoder']} ({SEVERAL_PARTS})")
     return ", ".join(found) or None
 
 

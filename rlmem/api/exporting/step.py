@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten_with_path, tree_leaves, tree_unflatten
 
 from rlmem.agents.actor_critic import Agent
-from rlmem.api.trained import TrainedAgent
+from rlmem.run.trained import TrainedAgent
 from rlmem.spaces import in_env, readable_type
 from rlmem.types import Inputs
 

@@ -32,7 +32,7 @@ from helpers import ROOT
 from python_process import Python
 from small_runs import CUE
 
-from rlmem.api.hub.pull import _build
+from rlmem.api.hub.hub import _build
 from rlmem.commands.cli import main
 from rlmem.config import plainyaml
 from rlmem.config.catalog import with_parents
