@@ -165,19 +165,6 @@ def test_jobs_that_start_in_the_same_second_take_directories_of_their_own(tmp_pa
     assert len(set(taken)) == 40
 
 
-@pytest.mark.slow
-def test_every_job_is_a_wandb_run_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(["train", "-m", "seed=0,1", "logger=wandb", "logger.wandb.mode=offline", *TINY]) == 0
-    ids = []
-    for run in tmp_path.glob("runs/*/*-s*"):
-        (written,) = run.glob("wandb/offline-run-*")
-        ids.append(json.loads((run / "wandb_id.json").read_text()))
-        assert written.name.endswith(f"-{ids[-1]}")
-        assert (written / f"run-{ids[-1]}.wandb").stat().st_size > 1000
-    assert len(set(ids)) == 2
-
-
 def test_lines_of_jobs_side_by_side_are_labelled_and_no_terminal(tmp_path):
     with open(tmp_path / "out", "w") as file:
         out = multirun.Prefixed(file, "[3] ")
