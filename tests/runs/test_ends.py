@@ -269,22 +269,6 @@ def test_a_command_that_prints_is_ended_by_a_signal_as_any_other():
         assert process.wait(240) == -signal.SIGTERM
 
 
-@pytest.mark.slow
-def test_a_storm_of_signals_ends_with_a_saved_run_and_the_code_to_requeue_on(in_tmp):
-    """It goes on when the state has been saved, until the process is gone: also while the interpreter ends."""
-    with started(*LONG) as process:
-        wait_for(trains, process)
-        for number in STORM:
-            process.send_signal(number)
-        wait_for(lambda: list(Path("run/checkpoints").glob("step_*.pt")), process)
-        while process.poll() is None:
-            for number in STORM:
-                process.send_signal(number)
-            time.sleep(0.001)
-        err = (process.stderr or io.BytesIO()).read()
-    assert process.returncode == 75, err.decode()
-    assert b"Traceback" not in err
-    assert Checkpoints(Path("run/checkpoints")).load()[1]["step"] > 0
 
 
 @pytest.mark.slow

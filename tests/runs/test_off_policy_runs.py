@@ -208,39 +208,8 @@ def test_options_run_end_to_end(in_tmp, what):
         assert len(saved(Path("run"))["['replay']['table']['rows']['weight']"].unique()) > 1
 
 
-REFUSED = {
-    "algo=sac env=repeat_first": "algo=sac: does not support action space Discrete",
-    "algo=td3 env=battleship": "algo=td3: does not support action space MultiDiscrete",
-    "algo=dqn env=position_only_pendulum": "algo=dqn: does not support action space Box",
-    "algo=sacd env=position_only_pendulum": "algo=sacd: does not support action space Box",
-    f"algo=sac env._target_={__name__}.make_noted env.name=unbounded": "acts between bounds",
-    f"algo=td3 env._target_={__name__}.make_noted env.name=unbounded": "acts between bounds",
-    "algo=ppo batching=segment batching.length=8 batching.burn_in=2": "burn_in=2: for replay only",
-    "algo=ppo batching=segment batching.length=8 batching.overlap=2": "overlap=2: for replay only",
-    "algo=ppo batching=segment batching.init_state=zero": "init_state=zero: for replay only",
-    "algo=ppo batching=segment batching.init_state=recompute": "init_state=recompute: for replay only",
-    "algo=ppo batching=segment batching.rows=3": "rows=3: for replay only",
-    "algo=ppo batching=tape batching.rows=3": "rows=3 is for replay",
-    "algo=dqn env=repeat_first batching=segment batching.length=4 batching.overlap=4": "overlap=4: must be less",
-    "algo=dqn env=repeat_first batching=segment batching.burn_in=4": "burn_in=4: whole episodes have none",
-    "algo=dqn env=repeat_first batching=tape batching.rows=50 algo.batch_size=40": "rows=50 is more than the 40",
-    "algo=dqn env=repeat_first algo.epsilon_schedule=exponential algo.epsilon_end=0": "above zero",
-    "algo=dqn env=repeat_first algo.capacity=0": "algo.capacity=0",
-    "algo=dqn env=repeat_first algo.random_steps=9 total_steps=900": "algo.learning_starts=1000: the run ends before",
-    "algo=dqn env=repeat_first algo.random_steps=5000 total_steps=5000": "algo.random_steps=5000: the run ends before",
-    "algo=dqn env=repeat_first algo.td_loss=huber_of_mean algo.priority_exponent=0.5": "cannot weigh by priority",
-    "algo=dqn env=repeat_first algo.replay_dir=/dev/null/x": "algo.replay_dir=/dev/null/x: cannot be written",
-    "algo=sacd env=repeat_first algo.target_entropy_ratio=1.5": "algo.target_entropy_ratio=1.5",
-}
 
 
-@pytest.mark.parametrize("overrides", REFUSED)
-def test_what_cannot_work_is_refused_in_one_line_before_anything_is_written(in_tmp, capsys, overrides):
-    assert main(["train", *overrides.split()]) == 2
-    said = capsys.readouterr().err.strip().splitlines()
-    assert len(said) == 1, said
-    assert REFUSED[overrides] in said[0]
-    assert list(in_tmp.iterdir()) == []
 
 
 def test_a_run_says_what_it_chose_and_what_it_cannot_learn(in_tmp):

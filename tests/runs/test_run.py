@@ -229,12 +229,6 @@ def test_films_are_due_by_steps_and_one_that_fails_is_said_once(in_tmp, monkeypa
     assert without_time(dark) == without_time(filmed)
 
 
-def test_a_run_that_would_never_end_early_is_refused(in_tmp):
-    with pytest.raises(UserError, match=r"evaluation\.stop_at: there are evaluations only at the end"):
-        run("evaluation.stop_at=0.5", "evaluation.every=null")
-    with pytest.raises(UserError, match=r"evaluation\.video_every=100: nothing acts in a run of algo=classify"):
-        train(load(["algo=classify", "env=temporal_order", "evaluation.video_every=100"]))
-    assert not any(in_tmp.iterdir())
 
 
 def test_resume_refuses_what_would_change_the_experiment(run_dir):
@@ -269,10 +263,6 @@ def test_choices_that_do_not_go_together_are_refused_before_anything_is_written(
         train(load([f"env._target_={__name__}.make_multibinary"]))
     with pytest.raises(UserError, match="observation space"):
         train(load(["env=gym", "env.id=rlmem-test/Film-v0"]))
-    with pytest.raises(UserError, match="cannot be made"):
-        train(load(["env=gym", "env.id=NoSuchGame-v0"]))
-    with pytest.raises(UserError, match="num_decs"):
-        train(load(["env.params={num_decs: 3}"]))
     if not torch.cuda.is_available():
         with pytest.raises(UserError, match="device=cuda"):
             train(load(["device=cuda"]))

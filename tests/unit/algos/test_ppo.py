@@ -14,7 +14,6 @@ from rlmem.losses.on_policy import discounted_return
 from rlmem.nets.encoder import Encoder, Features
 from rlmem.spaces import to_env
 
-CPU = torch.device("cpu")
 SCHEMES = {"tape": Tape(), "segment": Segment(None), "segment-5": Segment(5), "segment-1": Segment(1)}
 ENVS = {"discrete": "RepeatPrevious", "multidiscrete": "Battleship", "continuous": "PositionOnlyPendulum"}
 

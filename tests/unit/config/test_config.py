@@ -73,73 +73,6 @@ def test_every_option_composes_and_fits_its_constructor(row):
             assert parameters(locate(config.values[group]["_target_"])).keys() - SUPPLIED[group] <= written
 
 
-@pytest.mark.parametrize(
-    ("override", "facts"),
-    [
-        (
-            "memroy=ffm",
-            ["no such key", "did you mean `memory`?", "accepted: algo,", "rlmem train memory=ffm"],
-        ),
-        (
-            "memory=fmf",
-            ["no option fmf", "did you mean `ffm`?", "accepted: agalite, block", "rlmem train memory=ffm"],
-        ),
-        ("env=_popgym", ["no option _popgym", "repeat_first", "rlmem train env=repeat_previous"]),
-        ("memory=null", ["no option null", "accepted: agalite"]),
-        ("memory=[ffm,gru]", ["takes one option", "accepted: agalite"]),
-        ("logger=[local,wndb]", ["no option wndb", "`wandb`", "logger=[local]"]),
-        ("algo.lrr=1", ["no such key", "did you mean `algo.lr`?", "accepted: activation", "algo.lr="]),
-        ("+algo.lrr=1", ["no such key", "did you mean `algo.lr`?"]),
-        ("encoder.exclude=[goal]", ["no such key", "e.g. rlmem train encoder=dict 'encoder.exclude=[goal]'"]),
-        ("+algo.lr=1", ["cannot be added", "e.g. algo.lr=1"]),
-        ("++memory=gru", ["cannot be added", "e.g. memory=gru"]),
-        ("~algo.lr", ["cannot be removed", "e.g. algo.lr="]),
-        ("~memory", ["cannot be removed", "e.g. memory=ffm"]),
-        ("algo.lr", ["expected key=value", "e.g. rlmem train memory=ffm"]),
-        ("", ["'': expected key=value"]),
-        ("=5", ["cannot read the key ''"]),
-        ("algo lr=5", ["cannot read the key 'algo lr'"]),
-        ("env.params={k: 4", ["cannot read the value '{k: 4'", "brackets"]),
-        ("memory@other=ffm", ["`@` is not accepted"]),
-        ("algo.lr.x=1", ["`algo.lr` is a value, not a section", "e.g. algo.lr="]),
-        ("checkpoint=5", ["`checkpoint` is a section", "accepted: every, keep", "e.g. checkpoint.every="]),
-        ("memory=ffm,gru", ["several values", "e.g. rlmem train -m memory=ffm,gru"]),
-        ("lr=0.1", ["did you mean `algo.lr`?"]),
-        ("gru=1", ["did you mean `memory=gru`?", "rlmem train memory=gru"]),
-        ("memory.gru=1", ["did you mean `memory=gru`?"]),
-        ("logger.wandb.mode=offline", ["did you mean `logger=[local,wandb]`?"]),
-        ("logger.local.x=1", ["`logger.local` has no keys"]),
-        ("memory.input_size=3", ["`input_size` is supplied at run time"]),
-        ("env.seed=3", ["`seed` is supplied at run time"]),
-        ("env=gym", ["env.id: required by env=gym", "e.g. env.id=CartPole-v1"]),
-        ("algo.lr=abc", ["algo.lr=abc (command line): expected a number > 0, got 'abc'", "e.g. algo.lr=0."]),
-        ("algo.lr='1'", ["got '1'"]),
-        ("algo.lr=nan", ["expected a number > 0, got nan"]),
-        ("algo.anneal_lr=1", ["expected true or false, got 1"]),
-        ("total_steps=1.5", ["expected an integer > 0, got 1.5", "e.g. total_steps="]),
-        ("seed=-1", ["expected an integer >= 0", "got -1", "e.g. seed=0"]),
-        ("seed=true", ["expected an integer >= 0", "got true"]),
-        ("threads=0", ["expected an integer > 0 and <= 4096 or null, got 0", "e.g. threads=1"]),
-        ("env.num_envs=0", ["expected an integer > 0, got 0", "e.g. env.num_envs="]),
-        ("env.level=esy", ["expected one of easy, medium, hard", "did you mean `easy`?", "env.level=easy"]),
-        ("checkpoint={every: 1, kep: 2}", ["checkpoint.kep=2", "did you mean `checkpoint.keep`?"]),
-        ("run_dir=${nope}", ["nope", "not found"]),
-        ("run_dir='${nope'", ["run_dir", "${nope"]),
-        ("hydra.foo=1", ["foo"]),
-        ("hydra.searchpath=[file:///nope]", ["/nope is not available"]),
-        ("memory._target_=nopkg.X", ["(command line)", "no module `nopkg`"]),
-        ("memory._target_=rlmem.memory.gru.GRUU", ["no class or function `GRUU`", "did you mean `GRU`?"]),
-        ("memory._target_=GRU", ["expected package.module.Name"]),
-        ("memory=nopkg.X", ["no module `nopkg`"]),
-    ],
-)
-def test_a_mistake_is_one_line_with_everything_needed_to_act(override, facts):
-    (line,) = problems(override)
-    assert line.startswith(override.partition("=")[0]) or override.startswith(("hydra", "run_dir", "=", "check"))
-    assert [fact for fact in facts if fact not in line] == []
-    assert "use +" not in line
-
-
 def test_all_problems_of_a_command_line_come_at_once():
     found = problems("memroy=ffm", "memory=fmf", "algo.lr=abc", "algo.lrr=1", "seed=-1", "oops", "env=gym")
     for start in ("memroy", "memory=fmf", "algo.lr=abc", "algo.lrr", "seed=-1", "oops", "env.id"):
@@ -286,48 +219,6 @@ def test_the_mistakes_of_all_jobs_come_before_the_first_job_once_each():
         multirun.check(["memory=ffm,gur", "seed=-1,0", "foo=1", "oops"])
     starts = [line.partition(" ")[0].rstrip(":") for line in caught.value.problems]
     assert sorted(starts) == ["foo=1", "memory=gur", "oops", "seed=-1"]
-
-
-def test_jobs_may_not_share_a_run_directory():
-    with pytest.raises(UserError, match="run_dir=here: 2 jobs would share one run directory"):
-        multirun.check(["run_dir=here", "seed=0,1"])
-    assert len(multirun.check(["run_dir=runs/${seed}", "seed=0,1"])) == 2
-
-
-@pytest.mark.parametrize(
-    ("override", "facts"),
-    [
-        (
-            "memory.layer.hiden_size=3",
-            ["no such key for rlmem.memory.gru.GRU; did you mean `memory.layer.hidden_size`?", "accepted: hidden_size"],
-        ),
-        ("memory.layer.hidden_size=x", ["(command line): expected an integer > 0, got 'x'"]),
-        ("memory.layer.input_size=3", ["supplied at run time"]),
-        (
-            "memory.layer._target_=rlmem.memory.gru.GRUU",
-            ["no class or function `GRUU`", "did you mean `GRU`?", "e.g. memory.layer._target_=rlmem.memory.gru.GRU"],
-        ),
-        (
-            "memory.layer._target_=rlmem.batching.Tape",
-            ["expected a subclass of rlmem.memory.base.Memory", "e.g. memory.layer._target_=rlmem.memory.gru.GRU"],
-        ),
-        (
-            "memory.layer=ffm",
-            ["expected a mapping such as {_target_:", "did you mean `memory.layer._target_=rlmem.memory.ffm.FFM`?"],
-        ),
-        ("memory.layer=gur", ["did you mean `memory.layer._target_=rlmem.memory.gru.GRU`?"]),
-        (
-            "memory.layer=rlmem.memory.lstm.LSTM",
-            ["expected a mapping", "did you mean `memory.layer._target_=rlmem.memory.lstm.LSTM`?"],
-        ),
-        ("memory.layer=null", ["expected a mapping such as {_target_:"]),
-        ("memory.layers=3", ["no such key", "did you mean `memory.layer`?"]),
-    ],
-)
-def test_a_mistake_in_a_layer_is_one_line_with_everything_needed_to_act(override, facts):
-    (line,) = problems("memory=stack", override)
-    assert line.startswith(override.partition("=")[0])
-    assert [fact for fact in facts if fact not in line] == []
 
 
 def test_the_layer_of_a_stack_is_checked_and_built_from_its_own_node():

@@ -1,7 +1,6 @@
 """Damaged files of one's own, and outputs that cannot be: one line that says which file, exit code 2, no traceback."""
 
 import shutil
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,39 +11,6 @@ from helpers import SMALLEST, refusal
 from rlmem.config.compose import load
 from rlmem.config.messages import shell
 from rlmem.run.train import train
-from rlmem.sweep.jobs import Job
-from rlmem.sweep.manifest import FILE, Manifest
-from rlmem.sweep.spec import SweepSpec
-
-# --- manifests of sweeps ---------------------------------------------------------------------------------------------
-
-MANIFESTS = {
-    "no table of jobs": ("DROP TABLE jobs", "no such table: jobs"),
-    "a table without columns": ("ALTER TABLE jobs DROP COLUMN overrides", "jobs is not a table of a sweep"),
-    "overrides that are no JSON": ("UPDATE jobs SET overrides = '[\"seed=0\"'", "Expecting"),
-    "a specification that is no JSON": ("UPDATE sweep SET value = '{' WHERE key = 'specification'", "Expecting"),
-    "a specification without its keys": ("UPDATE sweep SET value = '{}' WHERE key = 'specification'", "overrides"),
-    "draws that are no JSON": ("UPDATE jobs SET params = '{'", "Expecting"),
-    "trials that are no number": ("INSERT INTO sweep VALUES ('trials', 'many')", "many"),
-    "a name that leaves the sweep": ("UPDATE jobs SET name = '../elsewhere'", "'../elsewhere' is no name of a job"),
-}
-
-
-@pytest.mark.parametrize("command", ["status", "go on", "report"])
-@pytest.mark.parametrize("damage", MANIFESTS)
-def test_a_damaged_manifest_is_named(damage, command, in_tmp, capsys):
-    folder = in_tmp / "swept"
-    folder.mkdir()
-    overrides = ("total_steps=0",)  # refused, should a sweep start it
-    Manifest(folder).submit(SweepSpec(overrides), [Job("one", overrides, "hash", 1, 10)])
-    statement, fact = MANIFESTS[damage]
-    with sqlite3.connect(folder / FILE) as connection:
-        connection.execute(statement)
-    arguments = {"status": ["sweep", "status", folder], "go on": ["sweep", folder], "report": ["report", folder]}
-    line = refusal(capsys, *arguments[command])
-    assert line.startswith(f"{folder / FILE}: ")
-    assert fact in line
-
 
 # --- configurations --------------------------------------------------------------------------------------------------
 

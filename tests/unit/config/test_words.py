@@ -10,15 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import ROOT, SMALLEST, refusal
-from made_results import outcome
-from pages import blocks
 
 from rlmem.commands.cli import VERBS, main
 from rlmem.config.catalog import catalog
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
-from rlmem.errors import Fault, extra
-from rlmem.evidence.tables import tables
+from rlmem.errors import Fault
 from rlmem.memory import GRU
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.train import train
@@ -26,52 +23,6 @@ from rlmem.sweep.jobs import Job, Owner
 from rlmem.sweep.manifest import Manifest
 from rlmem.sweep.spec import SweepSpec
 from rlmem.system.failures import SIZES, as_faults
-
-# --- what installs
-
-EXTRAS = re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-
-
-def shown_to_people() -> list[Path]:
-    folders = {"rlmem": "py", "envs": "py", "conf": "yaml", "docs": "md"}
-    found = [path for folder, kind in folders.items() for path in (ROOT / folder).rglob(f"*.{kind}")]
-    return [*found, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-
-
-def test_extras_are_installed_from_a_clone():
-    """rlmem is on no package index, so `pip install 'rlmem[report]'` finds nothing, or somebody else's package."""
-    named = set()
-    for path in shown_to_people():
-        text = path.read_text(encoding="utf-8")
-        assert "rlmem[" not in text.replace("an rlmem[", ""), path
-        named |= set(re.findall(r"""pip install (?:-c \S+ )?['"]\.\[(\w+)\]['"]""", text))
-        named |= set(re.findall(r"""\bextra\(["'](\w+)["']\)""", text))
-    assert {"report", "sweep", "ray"} <= named <= set(EXTRAS)
-    assert extra("report") == "pip install '.[report]' in a clone of rlmem"
-
-
-NEEDS = {"report": "report", "plot": "report", "analyze": "report", "export": "export", "bench": "bench",
-         "dataset": "data", "env=minigrid": "minigrid", "env=atari": "atari", "--trials": "sweep",
-         "launcher=ray": "ray"}  # fmt: skip
-"""A word of a command -> the extra that it needs."""
-
-
-def test_the_readme_installs_what_its_own_commands_need():
-    lines = [line for block in blocks("README.md") for line in block.text.splitlines()]
-    (line,) = [line for line in lines if line.startswith("pip ")]
-    installed = re.findall(r"\w+", re.findall(r"'\.\[(.+)\]'", line)[0])
-    words = {word for line in lines if line.startswith("rlmem ") for word in line.partition(" #")[0].split()}
-    assert {NEEDS[word] for word in words & NEEDS.keys()} == set(installed)
-
-
-def test_robots_are_said_to_need_an_older_python():
-    lines = [
-        line
-        for line in (ROOT / "docs" / "environments.md").read_text(encoding="utf-8").splitlines()
-        if "half_cheetah" in line
-    ]
-    assert any("Python 3.10 or 3.11" in line for line in lines)
-
 
 # --- what is meant
 
@@ -328,22 +279,3 @@ def test_stored_runs_read_no_options_of_the_folder_they_lie_in(in_tmp, monkeypat
 
 
 # --- verdicts and spreads
-
-
-def test_the_smoke_budget_says_nothing_about_claims():
-    """It is so short that its numbers say nothing."""
-    made = outcome(budget="smoke")
-    verdict = made.verdict
-    assert (verdict.word, verdict.findings) == ("not tested here", [])
-    shown = "\n".join(table.text() for table in tables(made))
-    assert not re.search(r"supported|contradicted|undecided|expect", shown)
-
-
-def test_what_stands_behind_plus_minus_is_said(in_tmp, capsys):
-    train(load([*SMALLEST, "run_dir=run"]))
-    assert capsys.readouterr().out.count("± is the standard error of the mean") == 1
-    assert main(["eval", "run", "--episodes", "2"]) == 0
-    assert capsys.readouterr().out.count("± is the standard error of the mean") == 1
-    assert "the standard error of the mean over evaluation episodes" in " ".join(
-        (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8").split()
-    )

@@ -435,12 +435,6 @@ def test_actions_last_where_observations_have_parts(kind):
 
 # --- runs -------------------------------------------------------------------------------------------------------------
 
-STACKS = {
-    "seen": ["wrapper=[remove_velocity,flicker,dropout,noise,mask,delay,frame_stack]",
-             "wrapper.remove_velocity.indices=[1,3]", "wrapper.mask.indices=[0]"],
-    "time": ["wrapper=[random_start,repeat,rl2]", "wrapper.random_start.steps=3", "wrapper.repeat.steps=2"],
-}  # fmt: skip
-
 
 def test_wrappers_are_options_from_the_inside_out(in_tmp):
     lines = ["env=gym", "env.id=CartPole-v1"]

@@ -23,7 +23,6 @@ from rlmem.bench.scan import ScanBench
 from rlmem.bench.timing import CPU, MIB, Stopwatch, peak_bytes
 from rlmem.bench.train import TrainBench
 from rlmem.commands.bench import IN_A_CLONE
-from rlmem.commands.cli import main
 from rlmem.config.catalog import catalog
 from rlmem.errors import UserError
 
@@ -193,26 +192,6 @@ def test_without_matplotlib_nothing_is_measured_and_the_way_out_is_named(monkeyp
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UserError, match=r"pip install '\.\[bench\]' in a clone of rlmem"):
         ScanBench.run()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "facts"),
-    [
-        (["train", "--budget", "8"], ["bench train: takes no --budget"]),
-        (["train", "--device", "cpu"], ["bench train: takes no --device"]),
-        (["scan", "--rounds", "x"], ["expected an integer >= 1, got 'x'"]),
-        (["scan", "--json", "no/such/folder.json"], ["no folder no/such"]),
-        (["scan", "--json", "."], [".: is a folder"]),
-        (["scan", "--plot", "."], [".: is a folder"]),
-        (["scan", "--plot", "x.txt"], ["--plot x.txt: no such type of plot", ".png"]),
-        *(([name], [f"bench {name}: is not part of the package", f"benchmarks/run.py {name}"]) for name in IN_A_CLONE),
-    ],
-)
-def test_a_mistake_is_one_line(arguments, facts, in_tmp, capsys):
-    pytest.importorskip("matplotlib")
-    assert main(["bench", *arguments]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert [fact for fact in facts if fact not in line] == []
 
 
 def test_every_benchmark_of_a_clone_is_a_class_whose_fields_are_options(monkeypatch, capsys):

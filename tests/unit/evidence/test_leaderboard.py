@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import ROOT
 from made_results import BOARD, ranked
 
 from rlmem.commands.cli import main
@@ -272,17 +271,3 @@ def test_the_agents_of_the_second_leaderboard_have_equally_many_parameters():
     first = {cell.row: cell for cell in reversed(experiment.at("paper").cells())}
     sizes = {row: size_of(cell)[1] for row, cell in first.items()}
     assert max(sizes.values()) < 1.05 * min(sizes.values()), sizes
-
-
-@pytest.mark.slow
-def test_the_memory_of_contributing_joins_the_leaderboard_at_the_budget_smoke(in_tmp, capsys):
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    Path("conf/memory").mkdir(parents=True)
-    for name in ("leaky.py", "conf/memory/leaky.yaml"):
-        Path(name).write_text(text.partition(f" {name}\n")[2].partition("```")[0])
-    assert run("rlmem/leaderboard", "--budget", "smoke") == 0
-    bare = "bare=memory._target_=leaky.Leaky,memory.hidden_size=256"
-    assert run("rlmem/leaderboard", "--budget", "smoke", "--rows", bare, "--dry-run") == 0
-    assert re.search(r"states of their memories: bare [\d,]+ and 256$", capsys.readouterr().out, re.M)
-    assert run("rlmem/leaderboard", "--budget", "smoke", "--rows", "mine=memory=leaky,memory.hidden_size=256") == 0
-    assert "mine (yours)" in capsys.readouterr().out

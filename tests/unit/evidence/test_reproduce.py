@@ -1,23 +1,17 @@
 """`rlmem reproduce`: experiment files, cells, expectations, verdicts, and a reproduction that is interrupted."""
 
 import json
-import random
 import re
 import shlex
-import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from itertools import product
 from pathlib import Path
-from time import sleep
 
 import numpy as np
 import pytest
-from helpers import changed, wait_for
-from python_process import Python, run_python
+from helpers import changed
 
 from rlmem.commands.cli import main
 from rlmem.config.paths import experiments_dir, results_dir
@@ -319,36 +313,6 @@ def test_a_job_that_is_not_asked_for_keeps_its_failure_and_does_not_fail_the_oth
     states = {job.name: (job.state, job.failures) for job in manifest.jobs()}
     assert states[other.name] == ("failed", 1)
     assert [state for state, _ in states.values()].count("done") == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_a_reproduction_that_is_interrupted_five_times_gives_the_same_table(small, seed):
-    """By SIGTERM and SIGKILL in turn, after a random time each, of which some come before anything has begun."""
-    moments, advice, ends = random.Random(seed), [], []
-    changed(small, "total_steps=512", "total_steps=4096, checkpoint.every=512")
-    work = [sys.executable, "-m", "rlmem", "reproduce", "mine/small.yaml", "--jobs", "2"]
-    assert run_python([*work, "--dir", "whole"]).returncode == 0
-    for number in range(5):
-        with open(f"said{number}.txt", "w") as said:
-            process = Python(work, stdout=said, stderr=subprocess.STDOUT)
-            if number == 0:  # once, in the midst of the first runs; else at any moment, also before there is one
-                wait_for(lambda: [*Path("reproduce").glob("mine/small-laptop/*/checkpoints/*.pt")])
-            else:
-                sleep(moments.uniform(0.5, 8))
-            process.send_signal(signal.SIGKILL if number % 2 else signal.SIGTERM)
-            ends.append(process.wait(120))
-        advice += re.findall("go on with +(.*)", Path(f"said{number}.txt").read_text())
-    assert ends[0] != 0
-    assert {*advice} == {"rlmem reproduce mine/small.yaml --budget laptop --jobs 2"}
-    assert run_python(work).returncode == 0
-
-    def table(root: str) -> list[Record]:
-        records = read_results(Path(root, "mine/small-laptop/results.csv"))
-        return [replace(record, seconds=0.0, run_dir=None) for record in records]
-
-    assert table("reproduce") == table("whole")
-    assert len(table("whole")) == 6
 
 
 @pytest.mark.slow

@@ -61,25 +61,6 @@ def test_a_launcher_is_an_option_like_any_other_but_no_part_of_a_run(tmp_path, m
     assert "launcher" not in (run.parent / "config.yaml").read_text()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "facts"),
-    [
-        ("launcher=basic", ["a launcher is for several jobs, with -m; e.g. rlmem train -m"]),
-        ("-m launcher=basc", ["no such launcher", "did you mean `basic`?", "accepted: basic, joblib"]),
-        ("-m launcher=basic,joblib", ["one launcher runs all jobs"]),
-        ("-m +launcher=basic", ["without `+` or `~`"]),
-        ("-m launcher.n_jobs=2", ["launcher=basic has no such key; e.g. rlmem train -m launcher=joblib"]),
-        ("-m launcher.n_jobs=2,3", ["one value for all jobs"]),
-        ("-m launcher._target_.x=2", ["`launcher._target_` is a value, not a section"]),
-        ("-m hydra/launcher=basc", ["Hydra has no such launcher", "did you mean `basic`?"]),
-    ],
-)
-def test_a_mistaken_launcher_is_one_line(arguments, facts, capsys):
-    assert main(["train", *arguments.split()]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert [fact for fact in facts if fact not in line] == []
-
-
 def test_mistakes_of_the_launcher_and_of_the_jobs_come_together(capsys):
     assert main(["train", "-m", "launcher=basc", "memory=ffm,gur"]) == 2
     assert [line.split()[2] for line in capsys.readouterr().err.splitlines()] == ["launcher=basc:", "memory=gur:"]
@@ -186,19 +167,6 @@ def test_jobs_that_start_in_the_same_second_take_directories_of_their_own(tmp_pa
     with ThreadPoolExecutor(8) as pool:
         taken = list(pool.map(lambda _: rundir.create(config), range(40)))
     assert len(set(taken)) == 40
-
-
-@pytest.mark.slow
-def test_every_job_is_a_wandb_run_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(["train", "-m", "seed=0,1", "logger=wandb", "logger.wandb.mode=offline", *TINY]) == 0
-    ids = []
-    for run in tmp_path.glob("runs/*/*-s*"):
-        (written,) = run.glob("wandb/offline-run-*")
-        ids.append(json.loads((run / "wandb_id.json").read_text()))
-        assert written.name.endswith(f"-{ids[-1]}")
-        assert (written / f"run-{ids[-1]}.wandb").stat().st_size > 1000
-    assert len(set(ids)) == 2
 
 
 def test_lines_of_jobs_side_by_side_are_labelled_and_no_terminal(tmp_path):

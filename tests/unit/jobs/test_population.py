@@ -160,29 +160,6 @@ def test_hyperparameters_are_dealt_out_or_drawn_from_streams_of_their_own():
     assert not any(set(other[key]) & set(many[key]) for key in other)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "vary", "what"),
-    [
-        (["evaluation.stop_at=1"], [], "evaluation.stop_at: a population ends when all agents have ended"),
-        (["checkpoint.keep=1"], [], "checkpoint.keep=1: a round that is interrupted"),
-        (["trainer.devices=2"], [], "trainer.devices=2: every agent of a population acts and learns in one process"),
-        (["run_dir=x"], [], "run_dir=x"),
-        (["seed=0,1"], [], "seed=0,1: several values"),
-        (["algo.lr=oops"], [], "algo.lr=oops"),
-        ([], ["algo.lr=1e-3"], "--vary algo.lr=1e-3: expected a list of values or an interval"),
-        ([], ["algo.learning_rate=1,2"], "algo.learning_rate"),
-        ([], ["algo.lr=interval(1,0)"], "algo.lr=interval"),
-        ([], ["algo.separate=false,true"], "agent_1 .*algo.separate=True.* its agent is made otherwise than .*agent_0"),
-        (["algo.lr=0.1"], ["algo.lr=0.1,0.2"], "algo.lr: given 2 times"),
-    ],
-)
-def test_what_no_population_can_be_is_refused_before_anything_is_written(in_tmp, capsys, overrides, vary, what):
-    arguments = [*PPO, *overrides, "--agents", "3", "--dir", "p", *(text for line in vary for text in ("--vary", line))]
-    assert main(["population", *arguments]) == 2
-    assert re.match(f"rlmem: error: {what}", capsys.readouterr().err)
-    assert not any(in_tmp.iterdir())
-
-
 @pytest.mark.parametrize("algo", ["classify", "state_model", "decision_model"])
 def test_algorithms_that_learn_without_acting_have_no_episodes_to_compare(algo):
     with pytest.raises(UserError, match=f"algo={algo}: has no training episodes, by which agents are compared"):

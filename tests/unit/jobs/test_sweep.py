@@ -123,46 +123,6 @@ def test_a_search_tries_every_value_once_before_it_starts():
     ]
 
 
-MISTAKES = [
-    ([], ["nothing to sweep"]),
-    (["memory=ffm,gur", "seed=0,1"], ["memory=gur", "did you mean `gru`?"]),
-    (["memory=gru", "memory.ffm.trace_size=16,32"], ["memory.ffm.trace_size: no job has memory=ffm"]),
-    (["seed=0", "--pair", "env=parity,sym5 algo.gamma=0.9"], ["equally many; env has 2, algo.gamma has 1"]),
-    (["env=parity", "--pair", "env=parity,sym5 seed=0,1"], ["env: given 2 times"]),
-    (["--pair", "'env=parity seed=0"], ["--pair", "cannot be read"]),
-    (["algo.lr=interval(1e-5,1e-2)"], ["an interval is for a search", "--trials 20"]),
-    (["--trials", "3", "algo.lr=tag(log, interval(0,1e-2))"], ["a low and a higher end, above 0"]),
-    (["run_dir=here", "seed=0,1"], ["run_dir=here", "a run directory of its own"]),
-    (["hydra/launcher=joblib", "seed=0,1"], ["hydra/launcher=joblib", "starts its jobs itself"]),
-    (["seed=0,1", "--per-gpu", "2"], ["needs --gpus"]),
-    (["seed=0,1", "--gpus", "0,"], ["CUDA_VISIBLE_DEVICES"]),
-    (["seed=0,1", "--minimize"], ["for a search"]),
-    (["mine.yml", "seed=0"], ["mine.yml: no such sweep file", "did you mean `mine.yaml`?"]),
-    (["mine.yaml", "seed=0,1"], ["mine.yaml: gird: no such section; did you mean `grid`?"]),
-    (["empty.yaml"], ["empty.yaml: grid: seed: no values"]),
-    (["paired.yaml", "seed=3"], ["seed: is in the pairs of paired.yaml"]),
-    (["."], ["holds no sweep"]),
-    ([".", "seed=0"], ["seed=0: . already says"]),
-    (["status", "."], ["holds no sweep"]),
-    (["status"], ["expected one directory"]),
-    (["seed=0", "--dir", "run"], ["run: holds a run"]),
-]
-
-
-@pytest.mark.parametrize(("arguments", "facts"), MISTAKES)
-def test_a_mistake_is_one_line_and_nothing_is_written(arguments, facts, in_tmp, capsys):
-    (in_tmp / "mine.yaml").write_text("gird: {seed: [0, 1]}")
-    (in_tmp / "empty.yaml").write_text("grid: {seed: []}")
-    (in_tmp / "paired.yaml").write_text("pairs: [{seed: [0, 1], env: [parity, sym5]}]")
-    (in_tmp / "run").mkdir()
-    (in_tmp / "run" / "config.yaml").touch()
-    before = sorted(in_tmp.rglob("*"))
-    assert main(["sweep", *arguments]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert [fact for fact in facts if fact not in line] == []
-    assert sorted(in_tmp.rglob("*")) == before
-
-
 def test_a_dry_run_lists_the_jobs_and_leaves_out_repetitions(in_tmp, capsys):
     assert main(["sweep", "--dry-run", "memory=mlp,gru", *TINY[:7], "total_steps=128,1.28e2"]) == 0
     *jobs, repeated, last = capsys.readouterr().out.splitlines()
