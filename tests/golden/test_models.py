@@ -13,11 +13,10 @@ FLOAT32 = {"forward": 1e-4, "gradient": 1e-3}
 
 
 RECORDED = {
-    "test_a_sequence_in_pieces_equals_the_recorded_one": lambda r: "seg.y" in r.arrays,
-    "test_several_episodes_in_a_row_equal_the_recorded_ones": lambda r: "packed.start" in r.arrays,
+    "test_several_episodes_in_a_row_equal_the_recorded_ones": lambda r: ADAPTERS[r.meta["model"]].packed is not None,
     "test_the_published_option_is_the_published_code": lambda r: "pub.y" in r.arrays,
 }
-"""What a test needs of a record."""
+"""What a test needs of a record. That episodes in a row are those of each by itself is a property of `rlmem check`."""
 
 
 def pytest_generate_tests(metafunc):
@@ -60,18 +59,6 @@ def test_our_model_is_the_recorded_one(record: Record, dtype):
             assert_gradients(gradients, record.group("g", dtype), gradient, f"{engine} g", zeros(record, "g"))
 
 
-def test_several_episodes_in_a_row_equal_the_recorded_ones(record: Record):
-    adapter = ADAPTERS[record.meta["model"]]
-    memory = prepared(adapter.packed or adapter.build, record, torch.float64)
-    for engine in engines(memory):
-        for part in memory.scanning():
-            part.engine = engine
-        y, _, gradients = run(memory, record, torch.float64, "packed.start", fresh=True)
-        assert_near(y, record.array("packed.y"), adapter.forward_tolerance, f"{engine} packed.y")
-        recorded, zero = record.group("packed.g"), zeros(record, "packed.g")
-        assert_gradients(gradients, recorded, adapter.gradient_tolerance, f"{engine} packed.g", zero)
-
-
 def test_the_published_option_is_the_published_code(record: Record):
     adapter = ADAPTERS[record.meta["model"]]
     assert adapter.published, f"{record.name} has pub.y: which option reproduces it?"
@@ -81,14 +68,11 @@ def test_the_published_option_is_the_published_code(record: Record):
     assert_gradients(gradients, record.group("pub.g"), adapter.gradient_tolerance, "pub.g")
 
 
-@pytest.mark.parametrize("cut", ["seg", "step"])
-def test_a_sequence_in_pieces_equals_the_recorded_one(record: Record, cut):
-    """Of models whose outputs depend on the cuts."""
+def test_several_episodes_in_a_row_equal_the_recorded_ones(record: Record):
+    """Of models that have an option for where an episode begins."""
     adapter = ADAPTERS[record.meta["model"]]
-    memory = prepared(adapter.build, record, torch.float64)
-    y, final, gradients = run(memory, record, torch.float64, cut=1 if cut == "step" else record.meta["seg"])
-    assert_near(y, record.array(f"{cut}.y"), adapter.forward_tolerance, f"{cut}.y")
-    for name, truth in adapter.recorded(record.group(f"{cut}.stateT")).items():
-        assert_near(final[name], truth, adapter.forward_tolerance, f"{cut}.stateT.{name}")
-    recorded, zero = record.group(f"{cut}.g"), zeros(record, f"{cut}.g")
-    assert_gradients(gradients, recorded, adapter.gradient_tolerance, f"{cut}.g", zero)
+    memory = prepared(adapter.packed, record, torch.float64)
+    y, _, gradients = run(memory, record, torch.float64, "packed.start", fresh=True)
+    assert_near(y, record.array("packed.y"), adapter.forward_tolerance, "packed.y")
+    recorded, zero = record.group("packed.g"), zeros(record, "packed.g")
+    assert_gradients(gradients, recorded, adapter.gradient_tolerance, "packed.g", zero)
