@@ -37,8 +37,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """`@pytest.mark.recorded(kind, has=...)`: once for every recording of that kind, ours and those of --golden-memory.
 
-    `@pytest.mark.recorded_env(stem)`: once for every recorded `episode` of the files whose names begin so (or once for
-    each file, as `path`), of ours and of --golden-env.
+    `@pytest.mark.recorded_env(stem)`: once for every `path` of recorded episodes whose name begins so, of ours and of
+    --golden-env. Those of tests/golden/test_environments.py are episodes.
     """
     marker = metafunc.definition.get_closest_marker("recorded")
     if marker:
@@ -50,11 +50,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("recorded_env")
     if marker:
         files = [path for path in golden_env.recordings(metafunc.config) if path.stem.startswith(marker.args)]
-        if "path" in metafunc.fixturenames:
-            metafunc.parametrize("path", files, ids=lambda path: path.stem)
-        else:
-            found = [episode for path in files for episode in golden_env.episodes(path)]
-            metafunc.parametrize("episode", found, ids=lambda episode: episode.name)
+        metafunc.parametrize("path", files, ids=lambda path: path.stem)
 
 
 @pytest.fixture(params=once_per_class())

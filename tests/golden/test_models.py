@@ -12,12 +12,18 @@ from rlmem.memory.base import Memory
 FLOAT32 = {"forward": 1e-4, "gradient": 1e-3}
 
 
+RECORDED = {
+    "test_several_episodes_in_a_row_equal_the_recorded_ones": lambda r: ADAPTERS[r.meta["model"]].packed is not None,
+    "test_the_published_option_is_the_published_code": lambda r: "pub.y" in r.arrays,
+}
+"""What a test needs of a record. That episodes in a row are those of each by itself is a property of `rlmem check`."""
+
+
 def pytest_generate_tests(metafunc):
     if "record" in metafunc.fixturenames:
         folders = [FOLDER, *map(Path, metafunc.config.getoption("golden_memory"))]
         known = [r for folder in folders for r in recordings(folder) if r.meta.get("model") in ADAPTERS]
-        published = metafunc.function.__name__ == "test_the_published_option_is_the_published_code"
-        records = [r for r in known if not published or "pub.y" in r.arrays]
+        records = [r for r in known if RECORDED.get(metafunc.function.__name__, lambda _: True)(r)]
         metafunc.parametrize("record", records, ids=lambda r: r.name)
 
 
@@ -60,3 +66,13 @@ def test_the_published_option_is_the_published_code(record: Record):
     y, _, gradients = run(memory, record, torch.float64)
     assert_near(y, record.array("pub.y"), adapter.forward_tolerance, "pub.y")
     assert_gradients(gradients, record.group("pub.g"), adapter.gradient_tolerance, "pub.g")
+
+
+def test_several_episodes_in_a_row_equal_the_recorded_ones(record: Record):
+    """Of models that have an option for where an episode begins."""
+    adapter = ADAPTERS[record.meta["model"]]
+    memory = prepared(adapter.packed, record, torch.float64)
+    y, _, gradients = run(memory, record, torch.float64, "packed.start", fresh=True)
+    assert_near(y, record.array("packed.y"), adapter.forward_tolerance, "packed.y")
+    recorded, zero = record.group("packed.g"), zeros(record, "packed.g")
+    assert_gradients(gradients, recorded, adapter.gradient_tolerance, "packed.g", zero)

@@ -84,7 +84,7 @@ class Adapter:
     recorded: Callable[[dict[str, Tensor]], dict[str, Tensor]] = as_arrays
     """What `from_state` can give of the recorded final state."""
     packed: Callable[[Record], Memory] | None = None
-    """The option that reproduces `packed.*`, if it is another one."""
+    """The option that reproduces `packed.*`, several episodes in a row, if it is another one."""
     forward_tolerance: float = 1e-11
     gradient_tolerance: float = 1e-10
     has_kinks: bool = False
@@ -127,28 +127,14 @@ def zeros(record: Record, group: str) -> set[str]:
     return {name.removeprefix(f"{group}.") for name in named if name.startswith(f"{group}.")}
 
 
-def run(
-    memory: Memory,
-    record: Record,
-    dtype: torch.dtype,
-    start: str = "start",
-    fresh: bool = False,
-    cut: int | None = None,
-):
-    """Outputs, final state arrays and gradients (weights by symbol, x, state0.*) of sum(y * r).
-
-    cut: slots of a call of the memory; None: all
-    """
+def run(memory: Memory, record: Record, dtype: torch.dtype, start: str = "start", fresh: bool = False):
+    """Outputs, final state arrays and gradients (weights by symbol, x, state0.*) of sum(y * r)."""
     adapter = ADAPTERS[record.meta["model"]]
     x = record.array("x", dtype).clone().requires_grad_()
     first = {} if fresh else {k: v.clone().requires_grad_() for k, v in record.group("state0", dtype).items()}
     state = adapter.to_state(first) if first else memory.initial_state(len(x))
     memory.zero_grad()
-    pieces, outputs = [v.split(cut or x.shape[1], 1) for v in (x, record.arrays[start])], []
-    for x_piece, start_piece in zip(*pieces, strict=True):
-        y, state = memory(x_piece, state, start_piece)
-        outputs.append(y)
-    y, final = torch.cat(outputs, 1), state
+    y, final = memory(x, state, record.arrays[start])
     (y * record.array("r", dtype)).sum().backward()
     gradients = memory.symbols(lambda p: torch.zeros_like(p) if p.grad is None else p.grad) | {"x": x.grad}
     gradients |= {f"state0.{k}" if k else "state0": v.grad for k, v in first.items()}

@@ -22,7 +22,7 @@ from rlmem_envs.core.batched import BatchedEnv, Facts
 from rlmem_envs.popgym import package
 from rlmem_envs.registration import make, task_class
 
-EPISODES = {"few": 10, "all": 1000}
+EPISODES = {"few": 4, "all": 1000}
 """Episodes of each player at each level: in the fast tests and in the slow ones."""
 
 Inject = Callable[[Any, Facts], Any]

@@ -9,7 +9,6 @@ from typing import ClassVar
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import TimeLimit
@@ -18,7 +17,6 @@ from leafy import Leafy
 from rlmem_envs.vector import vectorise
 
 from rlmem.acting.autoreset import CannotTurn, Slotted, slot_layout
-from rlmem.acting.collector import Collector
 from rlmem.acting.observed import observed
 from rlmem.config.compose import load
 from rlmem.errors import Fault, UserError
@@ -107,24 +105,6 @@ def test_worker_processes_play_the_same_numbers(mode, truth):
         other.restore(env.state())
         rng = np.random.default_rng(2), np.random.default_rng(2)
         alike(*(played(one, 20, begin=False, rng=own) for one, own in zip((env, other), rng, strict=True)))
-
-
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
-def test_what_acted_lies_in_the_same_slots_in_every_mode(mode):
-    class First:
-        def initial_state(self, n):
-            return torch.zeros(n, 1)
-
-        def act(self, inputs, state, generator, exploration):
-            return (inputs.obs[:, 0] < 0).long(), torch.zeros(len(state)), state
-
-    rollouts = []
-    for env in (vectorise(walk, N), vector("sync", mode)):
-        rollouts.append(Collector(env, First(), 3, None, torch.device("cpu")).collect(80, 10**9))
-    (one, episodes), (other, same) = rollouts
-    assert episodes == same and len(episodes) > 20
-    for name in ("obs", "start", "mask", "reward", "terminated", "prev_reward"):
-        assert torch.equal(getattr(one.streams, name), getattr(other.streams, name)), name
 
 
 def test_what_does_not_follow_from_its_seeds_says_so_when_it_is_brought_back():

@@ -214,26 +214,6 @@ def test_a_run_ends_with_one_line_and_keeps_nothing_of_it(in_tmp, algorithm, nam
     require_clean(Path("run"))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("name", FAULTS)
-def test_every_fault_in_every_algorithm_in_one_process_and_in_workers(in_tmp, algorithm, name, workers):
-    with pytest.raises(Fault) as failed:
-        train(load(choices(algorithm, name, workers=workers)))
-    require_told(failed.value, FAULTS[name])
-    require_clean(Path("run"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("name", HEALTHY)
-def test_what_is_odd_and_allowed_is_trained_in(in_tmp, algorithm, name, workers):
-    train(load([*choices(algorithm, name, workers=workers), "evaluation.max_steps=20"]))
-    require_clean(Path("run"))
-
-
 @pytest.mark.parametrize(("algorithm", "name"), [("dqn", "reward nan"), ("ppo", "step raises")])
 def test_a_corrected_environment_goes_on_as_if_nothing_had_been(in_tmp, monkeypatch, algorithm, name):
     monkeypatch.setattr(Faulty, "cured", True)

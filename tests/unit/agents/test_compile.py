@@ -177,42 +177,40 @@ def test_what_acting_returns_may_be_kept(nets):
         assert all(torch.equal(y, x) for y, x in zip(kept, xs, strict=True))
 
 
+def rows(*sizes):
+    return [(torch.randn(size, 4, device=DEVICE),) for size in sizes]
+
+
+def flagged():
+    """A batch and flags, of which a method reads on the host how many there are."""
+    return [(torch.randn(4, 4, device=DEVICE), torch.arange(4, device=DEVICE) > turn % 3) for turn in range(6)]
+
+
+WITHOUT_A_GRAPH = {
+    "few sizes": ("step", lambda: rows(5, 5, 5, 5, 2, 2, 2, 2), {"MOST_GRAPHS": 1}, 1, "it has 1 of them"),
+    "other sizes": ("step", lambda: rows(1, 2, 3, 4, 5, 6), {"PATIENCE": 6}, 0, "in every call"),
+    "waits": ("waits", flagged, {}, 0, "it cannot be recorded (CannotRecord: "),
+    "waits on a GPU": ("scaled", lambda: rows(4, 4, 4, 4, 4, 4), {}, 0, "it cannot be recorded ("),
+}
+"""What is called, with what, under which limits; how many graphs it gets, and why no more."""
+
+
 @pytest.mark.gpu
-def test_few_sizes_get_a_graph(nets, monkeypatch):
-    monkeypatch.setattr(graphs, "MOST_GRAPHS", 1)
+@pytest.mark.parametrize("case", WITHOUT_A_GRAPH)
+def test_what_gets_no_graph_is_computed_without_and_told_once(nets, case, monkeypatch):
+    method, inputs, limits, number, why = WITHOUT_A_GRAPH[case]
+    if case.endswith("GPU") and not torch.cuda.is_available():
+        pytest.skip("only a GPU is waited for")
+    for name, value in limits.items():
+        monkeypatch.setattr(graphs, name, value)
     plain, ours, said = nets
     with torch.no_grad():
-        for rows in (5, 5, 5, 5, 2, 2, 2, 2):
-            x = torch.randn(rows, 4, device=DEVICE)
-            torch.testing.assert_close(ours.step(x), plain.step(x))
-    assert kinds(ours, "step") == 1
-    why = "it has 1 of them, and its inputs have other sizes, or episodes in another way"
-    assert said == [f"compile=graphs: Net.step runs without a graph: {why}"]
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="only a GPU is waited for")
-def test_an_operator_that_waits_costs_no_other_method_its_graph(nets):
-    plain, ours, said = nets
-    with torch.no_grad():
-        for _ in range(6):
-            x = torch.randn(4, 4, device=DEVICE)
-            torch.testing.assert_close(ours.scaled(x), plain.scaled(x))
-            torch.testing.assert_close(ours.step(x), plain.step(x))
-    assert kinds(ours, "step") == 1
-    (line,) = said
-    assert line.startswith("compile=graphs: Net.scaled runs without a graph: it cannot be recorded (")
-
-
-@pytest.mark.gpu
-def test_inputs_that_never_come_again_are_told(nets, monkeypatch):
-    monkeypatch.setattr(graphs, "PATIENCE", 6)
-    _, ours, said = nets
-    with torch.no_grad():
-        for rows in range(1, 7):
-            ours.step(torch.randn(rows, 4, device=DEVICE))
-    (line,) = said
-    assert line.endswith("its inputs have other sizes, or episodes that lie in another way, in every call")
+        for given in inputs():
+            torch.testing.assert_close(getattr(ours, method)(*given), getattr(plain, method)(*given))
+            torch.testing.assert_close(ours.same(given[0]), plain.same(given[0]))  # costs no other method its graph
+    assert kinds(ours, method) == number
+    (line,) = (line for line in said if f"Net.{method}" in line)
+    assert line.startswith(f"compile=graphs: Net.{method} runs without a graph: ") and why in line
 
 
 @pytest.mark.gpu
@@ -256,17 +254,6 @@ def test_a_method_that_reads_flags_on_the_host_has_a_graph_for_each_of_their_val
             torch.testing.assert_close(ours.packed(x, start), plain.packed(x, start))
     assert kinds(ours, "packed") == 2
     assert not said
-
-
-@pytest.mark.gpu
-def test_what_waits_for_the_device_runs_without_a_graph(nets):
-    plain, ours, said = nets
-    with torch.no_grad():
-        for turn in range(6):
-            x, start = torch.randn(4, 4, device=DEVICE), torch.arange(4, device=DEVICE) > turn % 3
-            torch.testing.assert_close(ours.waits(x, start), plain.waits(x, start))
-    (line,) = said
-    assert line.startswith("compile=graphs: Net.waits runs without a graph: it cannot be recorded (CannotRecord: ")
 
 
 class Reader(torch.nn.Module):

@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 
 from rlmem.nets.encoder import Embeddings, Encoder
-from rlmem.nets.heads import DeterministicHead, Head, QHead, TanhGaussianHead, TwinQ, TwinQDiscrete
+from rlmem.nets.heads import Head, QHead, TanhGaussianHead, TwinQ
 from rlmem.nets.layers import HeadLayers
 from rlmem.spaces import JointActions
 
@@ -27,19 +27,6 @@ def loud(head):
         if "trunk" not in name:
             torch.nn.init.normal_(parameter)
     return head
-
-
-def test_dueling_values_have_the_state_value_as_their_mean():
-    head = loud(QHead(6, 4, HeadLayers((8,)), dueling=True))
-    x = torch.randn(2, 5, 6)
-    hidden = torch.nn.functional.leaky_relu(x @ head.trunk[0].weight.T + head.trunk[0].bias)
-    v = hidden @ head.value.weight.T + head.value.bias
-    a = hidden @ head.out.weight.T + head.out.bias
-    q = head(x)
-    torch.testing.assert_close(q.mean(-1), v.squeeze(-1))
-    torch.testing.assert_close(q - q[..., :1], a - a[..., :1])
-    head.out.bias.data += 3  # the same for every action: no news
-    torch.testing.assert_close(head(x), q)
 
 
 def test_plain_values_are_the_output_and_begin_near_zero():
@@ -77,17 +64,6 @@ def test_torchs_first_weights_are_torchs_for_actions_too():
     assert first.abs().max() <= 1 / math.sqrt(65)
 
 
-def test_twins_over_discrete_actions_are_independent():
-    twins = loud(TwinQDiscrete(6, 4, HeadLayers((8,))))
-    x = torch.randn(2, 5, 6)
-    q = twins(x)
-    assert q.shape == (2, 2, 5, 4)
-    assert (q[0] - q[1]).abs().min() > 0
-    assert torch.equal(q[1], twins.heads[1](x))
-    q[0].sum().backward()
-    assert all(p.grad.abs().max() == 0 for p in twins.heads[1].parameters())
-
-
 def test_twins_over_continuous_actions_are_independent_and_differentiable_in_the_action():
     twins = loud(TwinQ(6, 3, HeadLayers((8, 8)))).double()
     x, action = torch.randn(2, 5, 6).double(), torch.randn(2, 5, 3).double().requires_grad_()
@@ -116,14 +92,6 @@ def test_the_gaussian_heads_spread_is_bounded():
     policy = head(torch.zeros(6))
     assert policy.log_std[[0, 2]].tolist() == [-20.0, 2.0]
     assert policy.mean.min() > 6
-
-
-def test_the_deterministic_head_acts_within_the_bounds():
-    head = loud(DeterministicHead(6, 3, HeadLayers((8,))))
-    x = torch.randn(2, 5, 6)
-    assert head(x).shape == (2, 5, 3)
-    torch.testing.assert_close(head(x), torch.tanh(head.out(head.trunk(x))))
-    assert head(100 * x).abs().max() <= 1
 
 
 @pytest.mark.parametrize(

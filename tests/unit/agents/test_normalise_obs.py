@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from helpers import make_memory, make_trunks, small_run, without_time
+from helpers import fast_only, make_memory, make_trunks, small_run, without_time
 from rlmem_envs.vector import vectorise
 
 from rlmem.acting.collector import Collector
@@ -176,7 +176,7 @@ def noted_run(name: str, *overrides: str) -> Path:
     return small_run(*overrides, base=[*RUNS[name], *env])
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", fast_only(["ppo", "dqn"], RUNS))
 def test_the_statistics_are_those_of_all_that_training_observed(in_tmp, name):
     """Evaluations in between add nothing. An observation at which nothing has acted yet is not among them."""
     Noted.made.clear()
@@ -201,7 +201,7 @@ def test_the_statistics_are_those_of_all_that_training_observed(in_tmp, name):
         assert max(row[f"{name.partition(',')[0]}/ratio_max_dev"] for row in rows) < 1e-5
 
 
-@pytest.mark.parametrize("name", ["dqn", "sac"])
+@pytest.mark.parametrize("name", fast_only(["dqn"], ["dqn", "sac"]))
 def test_targets_are_computed_with_the_statistics_of_the_agent(in_tmp, monkeypatch, name):
     """Of all observations so far, also where the target network follows the agent only now and then."""
     update, counts = OffPolicy.update, []

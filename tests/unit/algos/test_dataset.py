@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rlmem_envs.occlusion.bullet_robots import ROBOTS
 from rlmem_envs.occlusion.cartpole import CartPole
 from rlmem_envs.occlusion.pendulum import Pendulum
 
@@ -118,29 +117,6 @@ def test_several_runs_are_levels_one_after_another(in_tmp):
     assert levels[1]["return_mean"] == pytest.approx(found.returns[3:].mean())
     alone = from_runs(["low"], 3, Path("low.hdf5"), 0, greedy=False)
     assert np.array_equal(alone.observations, found.observations[: len(alone.observations)])
-
-
-@pytest.mark.parametrize("observe", ["full", "position", "velocity"])
-def test_masks_at_load_time_show_what_the_partial_environments_show(observe):
-    for make in (Pendulum, CartPole):
-        full, part = make(3), make(3, observe=observe)
-        act = uniform(full.single_action_space, 3, np.random.default_rng(0))
-        x, y = full.reset(seed=1)[0], part.reset(seed=1)[0]
-        for _ in range(30):
-            assert np.array_equal(x[:, part.seen_slots()], y)
-            actions = act()
-            x, y = full.step(actions)[0], part.step(actions)[0]
-        assert part.full_size() == x.shape[1]
-
-
-@pytest.mark.parametrize("robot", ROBOTS)
-def test_robots_tell_what_they_show_without_starting_their_physics(robot):
-    pytest.importorskip("pybullet")
-    for observe in ("full", "position", "velocity"):
-        env = ROBOTS[robot](2, observe=observe)
-        assert env.seen_slots() == env.slots(observe)
-        assert env.single_observation_space.shape == (len(env.seen_slots()),)
-        assert env.full_size() == env.size() >= len(env.seen_slots())
 
 
 # --- files of others

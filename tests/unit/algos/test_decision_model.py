@@ -309,14 +309,6 @@ def test_the_digest_tells_episodes_of_other_lengths_apart(in_tmp):
     assert digests[0] != digests[1]
 
 
-def test_a_run_is_not_resumed_on_other_episodes(in_tmp):
-    run_dir = run_of("total_steps=500", "evaluation.every=null")
-    Path("p.hdf5").unlink()
-    write(Path("p.hdf5"), recording(episodes=10))
-    with pytest.raises(UserError, match="holds other episodes than when the run began"):
-        resume(run_dir, ["total_steps=1000"])
-
-
 # --- learning
 
 

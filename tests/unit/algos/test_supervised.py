@@ -1,8 +1,6 @@
 """Supervised runs: windows and their gradient, what is counted, learning with and without memory, exact resume."""
 
-import os
-import signal
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import h5py
@@ -27,7 +25,6 @@ from rlmem.record.recorder import read_jsonl
 from rlmem.run.assemble import Parts, assemble
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
-from rlmem.supervised.classify import StreamFeed
 from rlmem.supervised.dataset.file import write
 from rlmem.supervised.feed import DataWindow, Feed
 from rlmem.supervised.windows import Tables, split
@@ -35,7 +32,6 @@ from rlmem.sweep.axes import axes, probes
 from rlmem.sweep.search import propose
 from rlmem.sweep.spec import SweepSpec, specify
 from rlmem.sweep.status import objective
-from rlmem.system.signals import Stopped
 from rlmem.types import Inputs
 
 MODELS = {
@@ -143,17 +139,6 @@ def test_only_the_last_slots_of_sequences_count_for_the_loss():
         parts, _ = parts_of(*NETWORKS["lstm"])
     assert all(map(torch.equal, gradients[0], gradients[1]))
     assert not all(map(torch.equal, gradients[0], gradients[2]))
-
-
-def test_rows_are_samplers_of_their_own_and_have_no_influence_on_each_other():
-    parts, feed = parts_of(*NETWORKS["lstm"])
-    windows = [feed.next(10**9).inputs.obs for _ in range(30)]
-    rows = torch.cat(windows, 1)
-    assert len({tuple(row.tolist()) for row in rows}) == 16
-    assert len({tuple((row == 7).nonzero().flatten().tolist()) for row in rows}) > 8, "not aligned"
-    few = TemporalOrderStream(3, 4, seed=parts.streams.int("env"), shorten=10)
-    alone = torch.from_numpy(np.concatenate([few.next().symbols for _ in range(30)], 1))
-    assert torch.equal(rows[:3], alone)
 
 
 def test_without_an_answer_due_the_step_has_a_zero_gradient():
@@ -270,25 +255,6 @@ def test_a_state_model_is_not_resumed_on_other_episodes(in_tmp):
         file["observations"][0, 0] += 1
     with pytest.raises(UserError, match="holds other episodes than when the run began"):
         resume(run_dir, ["total_steps=1000000"])
-
-
-@pytest.mark.slow
-def test_a_polite_signal_saves_between_two_windows_and_the_run_resumes_exactly(in_tmp, monkeypatch):
-    long = [*NETWORKS["lstm"], "algo.record_every=6000", "evaluation.every=null", "checkpoint.every=null"]
-    whole, original, calls = classify(*long, run_dir="whole"), StreamFeed.next, count(1)
-
-    def interrupted(feed, budget):
-        if next(calls) == 41:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return original(feed, budget)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(StreamFeed, "next", interrupted)
-        with pytest.raises(Stopped):
-            classify(*long, run_dir="cut")
-    assert Checkpoints(Path("cut/checkpoints")).load()[1]["step"] == 41 * 64, "in the middle of a row of the record"
-    resume(Path("cut"), [])
-    assert_same_run(Path("cut"), whole)
 
 
 def test_a_resumed_run_with_a_larger_budget_reads_on_where_it_was(in_tmp):

@@ -131,29 +131,6 @@ class Oracle:
             value[slot] = min(q) - alpha * log_prob
         return value
 
-    def value_sacd(self, piece):
-        algo = self.algo
-        alpha = algo.agent.log_temperature.exp().item()
-        actor = self.features(algo.agent, "actor", piece)
-        judge = self.features(algo.target if algo.target_memory == "own" else algo.agent, "critic", piece)
-        value = {}
-        for slot, feature in actor.items():
-            chance = algo.agent.policy(feature)[0].softmax(-1)
-            q = [head(judge[slot])[0] for head in algo.target.q.heads]
-            value[slot] = sum(p * (min(q[0][a], q[1][a]) - alpha * p.log()) for a, p in enumerate(chance))
-        return value
-
-    def value_td3(self, piece):
-        algo = self.algo
-        actor, judge = (self.features(algo.target, which, piece) for which in ("actor", "critic"))
-        value = {}
-        for slot, feature in actor.items():
-            noise = algo.target_noise * self.noise[piece.row, piece.column + slot - piece.first]
-            noise = noise.clamp(-algo.target_noise_clip, algo.target_noise_clip)
-            action = (algo.target.policy(feature) + noise).clamp(-1, 1)
-            value[slot] = min(head(torch.cat([judge[slot], action], -1)) for head in algo.target.q.heads)
-        return value
-
     @cached_property
     def values(self):
         """(piece, v of its slots) of everything that the batch shows."""
@@ -207,10 +184,6 @@ CASES = [
     ("dqn", (("target_memory", "fresh_next_obs"), ("shortcut_size", 4))),
     ("sac", ()),
     ("sac", SHARED_ONLINE),
-    ("sacd", ()),
-    ("sacd", SHARED_ONLINE),
-    ("td3", ()),
-    ("td3", (("separate", False), ("shortcut_size", 4))),
 ]
 """An algorithm, and settings other than its defaults."""
 

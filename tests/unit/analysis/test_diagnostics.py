@@ -160,14 +160,6 @@ def test_the_density_of_a_leaky_average_decays_as_it_does():
     assert found.mean == pytest.approx((1 - a) * a ** np.arange(n) / (1 - a**n))
 
 
-def test_a_flip_flop_recalls_the_last_cue_and_nothing_else():
-    obs = torch.zeros(2, 10, 1)
-    obs[0, 1], obs[0, 4], obs[1, 6] = 1.0, -1.0, 1.0
-    found = recalled(reader(FlipFlop(1, 0), [1.0], [2.0]), obs)
-    assert found.by_age.argmax(1).tolist() == [8 - 4, 8 - 6]
-    assert recall_module.numbers(found)["effective_slots"] == pytest.approx(1)
-
-
 def test_a_memory_that_reads_the_future_is_found_out():
     found = recalled(reader(Foresight(1, 1), [1.0], [1.0]), noise(4, 7, 1))
     assert recall_module.numbers(found)["future"] == 1
@@ -277,15 +269,6 @@ def test_a_leaky_average_has_one_attractor_and_the_eigenvalue_of_its_leak():
         {"attractors": 1, "clusters_at_start": 3, "resting": 1, "distance_at_end": 0, "half_life": expected,
          "half_life_reached": 1, "eigenvalue": a, "slots_held": 10_000}, rel=1e-4, abs=1e-6,
     )  # fmt: skip
-
-
-def test_a_shift_register_forgets_all_at_once():
-    """All entries of two states differ by the same d: after t slots the distance is d sqrt(3 - t), and J^3 = 0."""
-    found = held(ShiftRegister(1, 3), torch.tensor([[[1.0]] * 3, [[2.0]] * 3]), slots=50)
-    assert found.apart[:4] == pytest.approx([1, sqrt(2 / 3), sqrt(1 / 3), 0], abs=1e-6)
-    numbers = multistability.numbers(found)
-    assert numbers["half_life"] == pytest.approx(2 + (sqrt(1 / 3) - 0.5) / sqrt(1 / 3))
-    assert (numbers["attractors"], numbers["eigenvalue"]) == (1, 0)
 
 
 def test_a_flip_flop_keeps_two_attractors_for_ever():
@@ -486,15 +469,6 @@ def test_a_register_covers_the_demand_where_it_is_read(weights, inside):
     assert found.uniform == pytest.approx(1 / (slots + 1))
     assert found.demanded.argmax(1).tolist() == (slots - 2).tolist()
     assert demand.oldest(needs_of(9, 2)) == 2
-
-
-def test_a_leaky_average_covers_its_share():
-    """The density of x_{t-2} is (1 - a) a^2 / (1 - a^(t+1))."""
-    a, slots = 0.6, np.arange(2, 9)
-    found = demand.covered(
-        reader(LeakyAverage(1, a), [1.0], [1.0]), played(noise(2, 10, 1)), needs_of(9, 2), slots, TWO
-    )
-    assert found.inside == pytest.approx((1 - a) * a**2 / (1 - a ** (slots + 1)))
 
 
 def test_a_memory_that_reads_the_future_covers_no_demand():

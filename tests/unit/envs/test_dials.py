@@ -5,7 +5,6 @@ import pytest
 from rlmem_envs.dials.color_cubes import ColorCubes
 from rlmem_envs.dials.copy import Copy
 from rlmem_envs.dials.endless_tmaze import FORWARD, LEFT, RIGHT, EndlessTMaze
-from rlmem_envs.dials.memory_demand import MemoryDemand
 from rlmem_envs.registration import make
 
 from rlmem.config.compose import load
@@ -138,18 +137,6 @@ def test_a_stream_goes_on_from_its_state():
     for a, b in zip(expected, (other.next() for _ in range(3)), strict=True):
         for x, y in zip(a, b, strict=True):
             np.testing.assert_array_equal(x, y)
-
-
-def test_the_demand_of_a_process_is_what_changes_its_answers():
-    env = MemoryDemand(1, lags=[1, 4], rewrites=3, symbols=3)
-    letters = np.random.default_rng(0).integers(0, 3, (1, env._steps + 1))
-    demand = np.zeros_like(env.demand())
-    before = env._script({"letters": letters}).answers[0]
-    for slot in range(env._steps):
-        other = letters.copy()
-        other[0, slot] = (other[0, slot] + 1) % 3
-        demand[:, slot] = env._script({"letters": other}).answers[0] != before
-    np.testing.assert_array_equal(demand, env.demand())
 
 
 class Corridors:
@@ -303,26 +290,6 @@ def test_the_full_state_has_the_due_answer_and_all_that_comes_later_ones(task, p
             seen = np.concatenate([np.ravel(obs[i]) for obs, _ in trace[t + 1 :]]).tobytes()
             wanted = [int(answer[i]) for _, answer in trace[t + 1 :]]
             assert later.setdefault((t, states[t][i].tobytes(), seen), wanted) == wanted
-
-
-def test_the_full_states_of_the_walks_say_what_the_oracle_does():
-    maze, cubes = (make(task, 50, privileged=True) for task in ("EndlessTMaze", "ColorCubes"))
-    obs = maze.reset(seed=0)[0]
-    for _ in range(40):
-        left, right, junction = obs["privileged"][:, :3].T
-        assert maze.observation_space.contains(obs)
-        np.testing.assert_array_equal(np.where(junction > 0, np.where(left > 0, LEFT, RIGHT), FORWARD), maze.oracle())
-        assert ((left + right) == 1).all()
-        obs = maze.step(maze.oracle())[0]
-    obs = cubes.reset(seed=0)[0]
-    for _ in range(20):
-        assert cubes.observation_space.contains(obs)
-        own, wanted = obs["observation"][:, :2], obs["observation"][:, 2:5]
-        goal = obs["privileged"][:, :6].reshape(-1, 3, 2)[np.arange(50), wanted.argmax(1)]
-        down, right = np.sign(np.rint(5 * goal) - np.rint(5 * own)).T
-        towards = np.where(down != 0, np.where(down > 0, 1, 0), np.where(right > 0, 3, 2))
-        np.testing.assert_array_equal(towards, cubes.oracle())
-        obs = cubes.step(cubes.oracle())[0]
 
 
 @pytest.mark.parametrize("name", ["copy", "parity"])

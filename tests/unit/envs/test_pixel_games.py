@@ -50,7 +50,7 @@ def test_an_apple_that_returns_under_the_player_is_eaten_in_the_next_frame(task)
 @BOTH
 def test_apples_are_worth_what_was_drawn(task):
     def worths(fixed: bool) -> np.ndarray:
-        env = make(task, 400, apple_reward=(1.0, 4.0), fix_apple_reward_in_episode=fixed)
+        env = make(task, 100, apple_reward=(1.0, 4.0), fix_apple_reward_in_episode=fixed)
         env.reset(seed=0)
         rewards = np.stack([env.step(env.oracle())[1] for _ in range(60)])  # up to the middle of the orchard
         return np.stack([column[column > 0][:3] for column in rewards.T])
@@ -90,20 +90,20 @@ def test_colours_change_when_they_should():
 
 @pytest.mark.parametrize("passive", [True, False])
 def test_the_colour_that_is_shown_pays_and_another_does_not(passive):
-    env = make("VisualMatch", 300, passive=passive, final_reward=7.0, **SHORT)
+    env = make("VisualMatch", 60, passive=passive, final_reward=7.0, **SHORT)
     for right in (True, False):
         env.reset(seed=3)
-        sign = on.interior(env.board).reshape(300, -1).max(1) - on.SIGN
+        sign = on.interior(env.board).reshape(60, -1).max(1) - on.SIGN
         shown = on.COLOURS[on.SIGN + sign]
         target = env.target.copy()
         for _ in range(32):
             env.step(env.oracle())
         if not right:
             env.target = (env.target + 1) % 3
-        objects = on.COLOURS[env.board[np.arange(300), on.cell(np.array([[1, 2], [1, 5], [1, 8]]))[target]]]
+        objects = on.COLOURS[env.board[np.arange(60), on.cell(np.array([[1, 2], [1, 5], [1, 8]]))[target]]]
         assert (shown == objects).all() and set(map(tuple, shown)) == {(255, 0, 0), (0, 255, 0), (0, 0, 255)}
         way = env.oracle  # to the target
-        total = np.zeros(300)
+        total = np.zeros(60)
         for _ in range(10):
             actions = way()
             if not right:
@@ -118,9 +118,9 @@ def test_the_colour_that_is_shown_pays_and_another_does_not(passive):
 @pytest.mark.parametrize("reward_grid", ["SR", "CCA"])
 def test_the_door_opens_with_the_key_alone(reward_grid):
     for taken in (True, False):
-        env = make("KeyToDoor", 300, explore_frames=10, distractor_frames=3, reward_grid=reward_grid, num_apples=0)
+        env = make("KeyToDoor", 60, explore_frames=10, distractor_frames=3, reward_grid=reward_grid, num_apples=0)
         env.reset(seed=0)
-        total = np.zeros(300)
+        total = np.zeros(60)
         for t in range(23):
             if not taken and t < 10:
                 env.has_key[:] = True  # the oracle stays away from the key

@@ -179,7 +179,7 @@ def test_a_twin_plays_the_same_episodes_and_shows_what_the_game_shows(task):
     game, twin = pair(task)
     obs, full = game.reset(seed=7)[0], twin.reset(seed=7)[0]
     rng = np.random.default_rng(0)
-    for _ in range(150):
+    for _ in range(80):
         assert twin.observation_space.contains(full)
         seen = full[:, game.seen_slots()] if task in OWN else split(game, full)[0]
         np.testing.assert_array_equal(seen, obs)
@@ -201,7 +201,7 @@ def test_the_oracle_is_a_function_of_what_a_twin_shows(task):
     other.reset(seed=11)
     twin.action_space.seed(0)
     rng = np.random.default_rng(1)
-    for _ in range(160):
+    for _ in range(80):
         running = ~twin.over
         found = PLAYERS[task](other, *(split(other, full) if task not in OWN else (full, None)))
         expected = twin.oracle()

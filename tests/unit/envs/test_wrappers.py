@@ -11,7 +11,6 @@ from helpers import options
 from leafy import Leafy
 from rlmem_envs import wrappers
 from rlmem_envs.core.single import SingleEnv
-from rlmem_envs.navigation.wind import Wind
 from rlmem_envs.popgym.multiarmed_bandit import MultiarmedBandit
 from rlmem_envs.popgym.position_only_cartpole import PositionOnlyCartPole
 from rlmem_envs.vector import vectorise
@@ -291,19 +290,6 @@ def test_a_trial_of_a_bandit_keeps_its_arms_and_draws_its_luck_anew():
     assert all((now == first).all() for now in arms[:19]) and (first != second).all()
     assert all((now == second).all() for now in arms[19:38])
     assert all((luck[0] != luck[t]).all() for t in (6, 12, 19, 25))
-
-
-def test_a_trial_of_wind_begins_anew_in_the_same_wind():
-    env = wrappers.RL2(Wind(N, episode_steps=4), 2, inputs=["done"])
-    obs, _ = env.reset(seed=0)
-    wind = env.wind.copy()
-    for t in range(8):
-        obs, _, terminated, _, _ = env.step(np.ones((N, 2), np.float32))
-        assert (env.wind == wind).all()
-        assert terminated.all() == (t == 7) and (obs[:, 2] == (t in (3, 7))).all()
-        assert t != 3 or (obs[:, :2] == 0).all(), "the first observation of the second episode"
-    env.step(np.ones((N, 2), np.float32))
-    assert (env.wind != wind).any()
 
 
 def test_vectors_of_others_have_trials_too():

@@ -119,13 +119,6 @@ def test_v_trace_equals_the_sum_that_defines_it(s, rho_bar, c_bar):
     assert_near(advantage, s.every(expected))
 
 
-def test_v_trace_on_policy_with_a_lambda_of_one_is_the_bootstrapped_return():
-    s = Slots(0, 30, 0.9, 1.0)
-    r, v, d, m = s.tensors("reward", "value", "terminated", "mask")
-    vs, _ = vtrace(torch.zeros_like(r), r, v, d, m, s.gamma)
-    assert_near(vs, discounted_return(r, d, m, s.gamma, v))
-
-
 def test_the_prefix_return_looks_back_to_the_start():
     reward = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
     start = torch.tensor([[False, False, True, False]])
@@ -149,16 +142,6 @@ def test_what_slots_without_an_action_hold_has_no_effect_on_advantages_not_even_
         assert torch.isfinite(target).all()
         (gradient,) = torch.autograd.grad(target.sum(), value, retain_graph=True)
         assert torch.isfinite(gradient).all()
-
-
-def test_a_truncation_bootstraps_and_a_termination_does_not():
-    reward = torch.tensor([[1.0, 0.0]])
-    value = torch.tensor([[0.5, 10.0]])
-    mask = torch.tensor([[True, False]])
-    truncated = gae(reward, value, torch.tensor([[False, False]]), mask, 0.9, 0.95)
-    terminated = gae(reward, value, torch.tensor([[True, False]]), mask, 0.9, 0.95)
-    assert truncated[0, 0].item() == pytest.approx(1 + 0.9 * 10 - 0.5)
-    assert terminated[0, 0].item() == pytest.approx(1 - 0.5)
 
 
 def test_targets_behind_a_truncation_are_not_those_of_the_next_episode():

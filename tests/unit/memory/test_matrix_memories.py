@@ -88,19 +88,6 @@ def test_the_rules_by_hand(engine):
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("at", [1, 40, 64, 70])
-def test_no_gradient_crosses_a_start(rule, at):
-    p = with_gradients(problem(1, 2, 130, start_rate=0.0))
-    p["start"][:, at] = True
-    y, S = scan(rule, p, "chunked")
-    y[:, at:].square().sum().add(S.square().sum()).backward()
-    assert (p["S0"].grad == 0).all()
-    for name in ("q", "k", "v"):
-        assert (p[name].grad[:, :at] == 0).all(), name
-        assert (p[name].grad[:, at:] != 0).any(), name
-
-
-@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("bad", [torch.inf, torch.nan, 1e200])
 @pytest.mark.parametrize(("names", "at"), [("S0", 0), ("k v", 20), ("v", 69), ("gate", 69), ("k", 69), ("q", 40)])
 def test_what_is_not_finite_spoils_the_rest_of_its_episode_and_nothing_else(rule, names, at, bad):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import make_memory
+from helpers import fast_only, make_memory, options
 from torch.utils._pytree import tree_leaves
 
 from rlmem.memory import FFM, LPRNN
@@ -10,6 +10,8 @@ from rlmem.memory.base import Packing
 from rlmem.scan.native import constant_weights, of_weights
 
 B, T, D = 4, 60, 6
+DERIVED = ("ffm", "gru", "lstm", "slstm", "lru", "s4d", "s5", "gtrxl")
+"""Memories that compute values of their weights alone."""
 
 
 def acted(memory):
@@ -23,9 +25,10 @@ def acted(memory):
     return [torch.stack(outputs), *tree_leaves(state)]
 
 
-def test_steps_are_the_same_where_weights_are_constant(memory_name):
+@pytest.mark.parametrize("name", fast_only(DERIVED, options("memory")))
+def test_steps_are_the_same_where_weights_are_constant(name):
     """What is computed once there, and products with packed weights, change rounding alone."""
-    memory = make_memory(memory_name, D)
+    memory = make_memory(name, D)
     with torch.no_grad():
         truth = acted(memory)
         with constant_weights(memory):

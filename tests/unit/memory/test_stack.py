@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 import yaml
-from helpers import make_memory, once_per_class
+from helpers import fast_only, make_memory, options
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
@@ -28,7 +28,7 @@ def stream(dtype=torch.float64):
 
 
 @pytest.mark.parametrize("wrapper", ["stack.Stack", "clocked.Clocked"])
-@pytest.mark.parametrize("name", once_per_class())
+@pytest.mark.parametrize("name", fast_only(("gru", "ffm", "gpt"), options("memory")))
 def test_any_memory_can_be_a_layer_and_have_a_clock(name, wrapper):
     node = yaml.safe_load((conf_dir() / "memory" / f"{name}.yaml").read_text())
     torch.manual_seed(0)

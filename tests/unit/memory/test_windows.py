@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from rlmem.errors import UserError
 from rlmem.memory.frame_stack import FrameStack
 from rlmem.memory.gpt import GPT
-from rlmem.memory.gtrxl import GTrXL
 from rlmem.memory.positions import rotate, rotation, sinusoid
 from rlmem.memory.tcn import TCN
 from rlmem.scan import native
@@ -121,44 +120,6 @@ def test_gpt_in_chunks_is_gpt_in_one_dense_call(window):
         results.append([y, *torch.autograd.grad(y.sin().sum(), [leaf, *gpt.parameters()])])
     for ours, truth in zip(*results, strict=True):
         torch.testing.assert_close(ours, truth, rtol=0, atol=1e-11)
-
-
-@pytest.mark.skipif(bool(native.missing()), reason=str(native.missing()))
-@pytest.mark.parametrize(
-    "make", [lambda: GPT(D, 8, 2, 2, window=20), lambda: GTrXL(D, 8, 2, 2, window=20)], ids=["gpt", "gtrxl"]
-)
-@pytest.mark.parametrize("T", [1, 7, 90])
-def test_the_kernel_of_attention_is_the_operations_of_torch(make, T, monkeypatch):
-    """Values, states and gradients; and where an inf or a NaN shows, of which no gradient is asked for."""
-    torch.manual_seed(0)
-    memory = make().double()
-    with torch.no_grad():
-        for parameter in memory.parameters():
-            parameter.add_(torch.randn_like(parameter) / 2)
-    x, start = stream(T, 3, start_rate=0.1)
-    before = memory(stream(30, 3, seed=1)[0], memory.initial_state(3), torch.zeros(3, 30, dtype=torch.bool))[1]
-    state = {name: part.detach().requires_grad_(name != "age") for name, part in before.items()}
-    spoilt = x.masked_fill((torch.rand(x.shape, generator=torch.Generator().manual_seed(2)) < 0.005), torch.nan)
-    spoilt_state = {name: part.detach().clone() for name, part in before.items()}
-    for name, part in spoilt_state.items():
-        if name != "age":
-            part[1, -2, 0], part[2, -3, 1] = torch.inf, torch.nan
-    found = []
-    for takes in (native.takes, lambda *tensors: False):
-        monkeypatch.setattr(native, "takes", takes)
-        leaves = [
-            x.clone().requires_grad_(),
-            *(part for part in state.values() if part.requires_grad),
-            *memory.parameters(),
-        ]
-        y, after = memory(leaves[0], state, start)
-        grads = torch.autograd.grad(y.sin().sum(), leaves, allow_unused=True, materialize_grads=True)
-        with torch.no_grad():
-            bad = memory(spoilt, spoilt_state, start)[0]
-        assert T == 1 or (bad.isnan().any() and bad.isfinite().any())
-        found.append([y, *after.values(), *grads, bad])
-    for ours, truth in zip(*found, strict=True):
-        torch.testing.assert_close(ours, truth, rtol=1e-9, atol=1e-11, equal_nan=True)
 
 
 def test_gpt_starts_as_gpt_2_does():
