@@ -66,7 +66,7 @@ from rlmem.commands.cli import main
 from rlmem.evidence import cost
 
 print(rlmem.__file__)
-print(len(cost._shipped()))
+print(len(cost._seconds_per_step()))
 sys.exit(main(["list", "experiment"]) or main(["train", *sys.argv[1:]]))
 """
 
