@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from rlmem.scan import native, triton_scan
 from rlmem.scan.linear import linear_scan
 from rlmem.scan.native import Engine, addressable, check_flags, chosen_engine, gradient_of_weight, linear
+from rlmem.types import where_start
 
 _SCANS = {"native": native, "triton": triton_scan}
 """The engines that have the kernels; the former for tensors on the CPU, the latter on CUDA."""
@@ -44,11 +45,9 @@ def ffm_unroll(
         check_flags(start, *start.shape)
         _check_state(p, len(start), state, gamma)
         return _Unroll.apply(p, gamma, W_mix, b_mix, state, start, kernels, which)
-    (m, _), H = gamma.shape, len(b_mix)
-    value, skip, gate_in, gate_out = (p if which is None else F.embedding(which, p)).split([m, H, m, H], -1)
-    S = linear_scan(gamma, (value * torch.sigmoid(gate_in))[..., None], state, start, engine)
-    z = linear(torch.view_as_real(S).flatten(-3), W_mix, b_mix)
-    return torch.lerp(skip, F.layer_norm(z, (H,)), torch.sigmoid(gate_out)), S[:, -1].clone()  # not a view of all S
+    u, skip, gate_out = _gated(p, gamma, len(b_mix), which)
+    S = linear_scan(gamma, u, state, start, engine)
+    return _mixed(S, skip, gate_out, W_mix, b_mix), S[:, -1].clone()  # not a view of all S
 
 
 def ffm_step(
@@ -69,9 +68,9 @@ def ffm_step(
     """
     kernels = None if torch.is_grad_enabled() else _kernels(p, engine)
     if kernels is None:
-        p, which = (p[:, None], None) if which is None else (p, which[:, None])
-        y, S = ffm_unroll(p, gamma, W_mix, b_mix, state, start[:, None], engine, which)
-        return y[:, 0], S
+        u, skip, gate_out = _gated(p, gamma, len(b_mix), which)
+        S = gamma * where_start(start, torch.zeros_like(state), state) + u
+        return _mixed(S, skip, gate_out, W_mix, b_mix), S
     (m, c), H, B = gamma.shape, len(b_mix), len(start)
     check_flags(start[:, None], B, 1)
     _check_state(p, B, state, gamma)
@@ -81,6 +80,19 @@ def ffm_step(
     z = linear(torch.view_as_real(S).flatten(1), W_mix, b_mix, panels)
     rows.run("ffm_out_forward", z, y, width=H)
     return y, S
+
+
+def _gated(p: Tensor, gamma: Tensor, H: int, which: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """What the scan adds [..., m, 1], skip [..., H] and gate_out [..., H], from the projections."""
+    m = len(gamma)
+    value, skip, gate_in, gate_out = (p if which is None else F.embedding(which, p)).split([m, H, m, H], -1)
+    return (value * torch.sigmoid(gate_in))[..., None], skip, gate_out
+
+
+def _mixed(S: Tensor, skip: Tensor, gate_out: Tensor, W_mix: Tensor, b_mix: Tensor) -> Tensor:
+    """y [..., H] from the states."""
+    z = linear(torch.view_as_real(S).flatten(-3), W_mix, b_mix)
+    return torch.lerp(skip, F.layer_norm(z, z.shape[-1:]), torch.sigmoid(gate_out))
 
 
 def _kernels(p: Tensor, engine: Engine) -> Engine | None:
