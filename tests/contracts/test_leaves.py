@@ -202,7 +202,7 @@ def test_a_trained_agent_takes_observations_as_environments_give_them(in_tmp):
     with pytest.raises(UserError, match="`box` is missing"):
         agent.act({"bits": np.zeros(3)}, agent.initial_state(), action_mask=np.ones(5))
     with pytest.raises(UserError, match="observations have several parts or action masks"):
-        export(rlmem.Run(run_dir))
+        export(run_dir)
 
 
 def test_info_masks_that_are_not_followed_are_said(in_tmp):
