@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from rlmem.api.runs import load as load
     from rlmem.api.runs import pull as pull
     from rlmem.api.runs import train as train
-    from rlmem.api.trained import ActingState as ActingState
-    from rlmem.api.trained import TrainedAgent as TrainedAgent
     from rlmem.errors import Fault as Fault
     from rlmem.errors import UserError as UserError
     from rlmem.loops.callbacks import Callback as Callback
+    from rlmem.run.trained import ActingState as ActingState
+    from rlmem.run.trained import TrainedAgent as TrainedAgent
 
 _OFFERED = {
     "rlmem.api.items": ("Reproduction", "reproduce"),
     "rlmem.api.make": ("make_env", "make_memory"),
     "rlmem.api.runs": ("Run", "load", "pull", "train"),
-    "rlmem.api.trained": ("ActingState", "TrainedAgent"),
+    "rlmem.run.trained": ("ActingState", "TrainedAgent"),
     "rlmem.errors": ("Fault", "UserError"),
     "rlmem.loops.callbacks": ("Callback",),
 }

@@ -125,11 +125,6 @@ def channels_first(space: spaces.Box) -> bool:
     return space.shape[0] <= space.shape[-1]
 
 
-def is_bounded(space: spaces.Box) -> bool:
-    """True if every component has two finite bounds; a whole number declared from -inf to inf has none."""
-    return space.is_bounded("both")
-
-
 def readable_type(space: Space) -> np.dtype[Any]:
     """The type in which observations of `space` are stored and read: its own, or the next that torch computes with."""
     dtype = np.dtype(space.dtype).newbyteorder("=")
@@ -154,7 +149,7 @@ def to_env(space: Space) -> Callable[[np.ndarray], np.ndarray]:
 
     The map raises Fault for an action that is not a number, or outside a discrete space.
     """
-    convert, dtype = _in_env(space), np.dtype(space.dtype)
+    convert, dtype = in_env(space), np.dtype(space.dtype)
     if isinstance(space, spaces.Box):
         low, high = space.low, space.high
     else:
@@ -172,12 +167,8 @@ def to_env(space: Space) -> Callable[[np.ndarray], np.ndarray]:
     return checked
 
 
-def in_env(space: Space, action: Tensor) -> Tensor:
-    """The actions that `to_env` returns, as tensors and without a check."""
-    return _in_env(space)(action)
-
-
-def _in_env(space: Space) -> Callable[[Tensor], Tensor]:
+def in_env(space: Space) -> Callable[[Tensor], Tensor]:
+    """The map of `to_env` for tensors, without its check."""
     if isinstance(space, spaces.Box):
         return _in_integers(space) if np.dtype(space.dtype).kind in "iub" else _in_floats(space)
     dtype, start = _torch_type(space.dtype), torch.as_tensor(np.asarray(space.start, np.int64))  # type: ignore[attr-defined]

@@ -151,10 +151,7 @@ def traces(f: Array, decay: float) -> Array:
 
 def discounted(reward: Array, gamma: float) -> Array:
     """The returns from every slot of an episode, [n]."""
-    found, running = np.empty_like(reward), 0.0
-    for t in range(len(reward) - 1, -1, -1):
-        found[t] = running = reward[t] + gamma * running
-    return found
+    return traces(reward[::-1, None], gamma)[::-1, 0]
 
 
 def splits() -> NDArray[np.bool_]:

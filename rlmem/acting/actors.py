@@ -1,11 +1,10 @@
 """Actors: processes on Ray that collect rollouts, and the pool of them that a learner sees."""
 
-import os
 import re
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -14,13 +13,12 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from rlmem.acting.cluster import attached
+from rlmem.acting.cluster import answer, attached, worker
 from rlmem.acting.collector import Collector, Episode
 from rlmem.agents.actor_critic import Agent
 from rlmem.batching import Rollout
 from rlmem.errors import Fault
 from rlmem.seeding import Streams
-from rlmem.system.modules import find_modules_in
 
 DEATHS = 3
 """Deaths per actor, on average, after which a run ends if no rollout came in between."""
@@ -31,23 +29,17 @@ Maker = Callable[[], tuple[VectorEnv, Agent]]
 """Makes an actor's environments and its agent, on the CPU."""
 
 
-class Worker:
-    """What an actor's process holds: environments, a copy of the agent, and the random streams of `seed` whose names
-    begin with `name`. Modules are also looked for in the learner's `path`, and the user's own in its `folder`."""
+class Actor:
+    """Environments, a copy of the agent, and the random streams of `seed` whose names begin with `name`."""
 
-    def __init__(self, make: Maker, seed: int, name: str, path: Sequence[str], folder: str):
-        sys.path.extend(entry for entry in path if entry not in sys.path)
-        find_modules_in(folder)
+    def __init__(self, make: Maker, seed: int, name: str):
         torch.set_num_threads(1)
-        self.make, self.streams, self.name = make, Streams(seed), name
-        self.collector: Collector | None = None
+        (env, agent), streams = make(), Streams(seed)
+        env_seed, acting = streams.int(f"{name}/env"), streams.torch(f"{name}/act")
+        self.collector = Collector(env, agent, env_seed, acting, torch.device("cpu"))
 
     def collect(self, weights: dict[str, Tensor], slots: int, budget: int, **how: Any) -> tuple[Rollout, list[Episode]]:
         """Act with these weights; see `Collector.collect`. `Episode.step` counts from the rollout's beginning."""
-        if self.collector is None:  # only now, so that the learner receives an environment's error
-            env, agent = self.make()
-            env_seed, acting = self.streams.int(f"{self.name}/env"), self.streams.torch(f"{self.name}/act")
-            self.collector = Collector(env, agent, env_seed, acting, torch.device("cpu"))
         self.collector.agent.load_state_dict(weights)
         self.collector.steps = 0
         return self.collector.collect(slots, budget, **how)
@@ -113,12 +105,10 @@ class ActorPool:
             (ref,), _ = self._ray.wait(list(self._running), num_returns=1)
             task = self._running.pop(ref)
             try:
-                rollout, episodes = self._ray.get(ref)
+                rollout, episodes = answer(self._ray, ref)
                 break
-            except self._ray.exceptions.RayTaskError as error:  # raised by the environment or by the agent
-                if isinstance(cause := error.cause, Fault):
-                    raise Fault(f"step {self.steps}: actor {task.actor}: {cause}", cause.traceback) from error
-                raise cause from error
+            except Fault as fault:  # of the environment or of the agent
+                raise Fault(f"step {self.steps}: actor {task.actor}: {fault}", fault.traceback) from fault
             except self._ray.exceptions.RayError as error:
                 # Ray's own sentence, or the exception that was raised when the process started.
                 lines = [line for line in re.sub(r"\x1b\[\d*m", "", str(error)).splitlines() if line.strip()]
@@ -144,8 +134,7 @@ class ActorPool:
     def _worker(self) -> Any:
         """A new process, whose random streams no process before it has used."""
         self.births += 1
-        remote = self._ray.remote(num_cpus=1)(Worker)
-        return remote.remote(self.make, self.streams.seed, f"actor {self.births}", sys.path, os.getcwd())
+        return worker(self._ray, partial(Actor, self.make, self.streams.seed, f"actor {self.births}"))
 
     def _ask(self, slots: int, budget: int, how: dict[str, Any]) -> None:
         """Give the idle actors the present weights and what is left of the budget."""
@@ -156,7 +145,7 @@ class ActorPool:
             free -= grant
             if weights is None:
                 weights = self._ray.put({name: value.cpu() for name, value in self.agent.state_dict().items()})
-            ref = self._workers[actor].collect.remote(weights, slots, grant, **how)
+            ref = self._workers[actor].call.remote(Actor.collect, weights, slots, grant, **how)
             self._running[ref] = Task(actor, self.delivered, grant)
 
     def _replace(self, actor: int, reason: str) -> None:
@@ -173,8 +162,8 @@ class ActorPool:
 
     def close(self) -> None:
         """End the actors, and Ray if it runs for them alone."""
-        for worker in self._workers:
-            self._ray.kill(worker)
+        for actor in self._workers:
+            self._ray.kill(actor)
         self._workers, self._idle, self._running = [], [], {}
         self._exit.close()
         self._ray = None

@@ -1,16 +1,18 @@
-"""Attaching to a Ray cluster, or starting one on this machine for one run."""
+"""Ray: attaching to a cluster, or starting one on this machine for one run, and objects in processes of it."""
 
 import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from socket import create_connection
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlmem.errors import UserError, extra, first_line
+from rlmem.system.modules import find_modules_in
 from rlmem.system.signals import STOP_SIGNALS
 
 ANSWER_TIMEOUT = 10.0
@@ -80,3 +82,40 @@ def _without_signals() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGTERM, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+class Worker:
+    """An object in a process of Ray, made by the first call, also in a process that replaces one that died.
+
+    The process works in `folder` if that exists on its machine, and finds modules in it and in the caller's `path`.
+    """
+
+    def __init__(self, make: Callable[[], Any], path: Sequence[str], folder: str):
+        sys.path.extend(entry for entry in path if entry not in sys.path)
+        with suppress(OSError):
+            os.chdir(folder)
+        find_modules_in(folder)
+        self.make, self.made = make, None
+
+    def call(self, method: Callable[..., Any], *arguments: Any, **how: Any) -> Any:
+        """The result of a method of the object's class; the caller receives what making the object raises."""
+        self.made = self.made or self.make()
+        return method(self.made, *arguments, **how)
+
+    def close(self) -> None:
+        """Close the object, if it was made."""
+        if self.made is not None:
+            self.made.close()
+
+
+def worker(ray: Any, make: Callable[[], Any], **resources: Any) -> Any:
+    """A new process on Ray for the object that `make` makes, which must be picklable."""
+    return ray.remote(num_cpus=1, **resources)(Worker).remote(make, sys.path, os.getcwd())
+
+
+def answer(ray: Any, reference: Any) -> Any:
+    """The result of a call. Raises what the call raised, and RayError if its process died."""
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None

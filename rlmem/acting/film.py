@@ -74,14 +74,9 @@ def film_episode(
     Raises UserError if the environment cannot be drawn or the file cannot be written.
     """
     with closing(Watched(env)) as watched:
-        evaluate(agent, watched, Request(1, streams, device, film_steps(max_steps)), greedy=True)
+        evaluate(agent, watched, Request(1, streams, device, min(max_steps or LONGEST, LONGEST)), greedy=True)
     write_gif(watched.frames, path, watched.metadata.get("render_fps", 5))
     return watched
-
-
-def film_steps(max_steps: int | None) -> int:
-    """The most steps of a filmed episode, given those of an episode of an evaluation."""
-    return min(max_steps or LONGEST, LONGEST)
 
 
 def caption(step: int, action: Any = None, reward: float = 0.0, total: float = 0.0, end: str = "") -> tuple[str, str]:

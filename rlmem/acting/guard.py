@@ -121,10 +121,6 @@ def _current_folder() -> str | None:
         return None
 
 
-def _trace(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error))
-
-
 class Guard:
     """Steps a vector of environments. What it raises, and what no agent can learn from, becomes a Fault of one line.
 
@@ -216,7 +212,8 @@ class Guard:
             source = death_of_worker(self.env, error) or error
             environment, line, trace = getattr(source, "blame", (None, None, None))
             where = f"step {self.steps}" if line and environment is None else self._where(environment)
-            raise Fault(f"{where}: {line or raised(error)}", _trace(error) if trace is None else trace) from error
+            trace = "".join(traceback.format_exception(error)) if trace is None else trace
+            raise Fault(f"{where}: {line or raised(error)}", trace) from error
 
     def _observations(self, given: Any) -> Any:
         if self.parts is None:

@@ -120,11 +120,11 @@ class CategoricalAgent(JointAgent):
         self.q = TwinQDiscrete(trunks.critic.output_size, self.joint.n, layers)
 
     def greedy(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.joint.action(self.logits(features, self.allowed(mask)).argmax(-1))
+        return self.joint.action(self.logits(features, mask).argmax(-1))
 
-    def logits(self, features: Tensor, allowed: Tensor | None) -> Tensor:
-        """The policy's logits [..., n] of the joint actions, some of which are allowed [..., n]."""
-        return masked(self.policy(features), allowed)
+    def logits(self, features: Tensor, mask: Tensor | None) -> Tensor:
+        """The policy's logits [..., n] of the joint actions, of those that an action mask [..., A] allows."""
+        return masked(self.policy(features), self.allowed(mask))
 
     def scores(self, features: Tensor) -> Tensor:
         return self.policy(features)
@@ -132,7 +132,7 @@ class CategoricalAgent(JointAgent):
     def sample(
         self, features: Tensor, generator: torch.Generator, exploration: Exploration, mask: Tensor | None = None
     ) -> Tensor:
-        return self.joint.action(Categorical(self.logits(features, self.allowed(mask))).sample(generator))
+        return self.joint.action(Categorical(self.logits(features, mask)).sample(generator))
 
     def action_values(self, batch: Batch) -> Tensor:
         return super().action_values(batch).amin(0)

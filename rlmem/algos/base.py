@@ -18,7 +18,7 @@ from rlmem.batching import Batching
 from rlmem.loops.base import Loop, one_thread
 from rlmem.loops.parts import OnNan, Results
 from rlmem.seeding import Streams
-from rlmem.spaces import ACTION_MASK, READABLE, component_sizes, is_bounded, is_flat, is_readable, is_tree
+from rlmem.spaces import ACTION_MASK, READABLE, component_sizes, is_flat, is_readable, is_tree
 from rlmem.types import Batch
 
 
@@ -104,6 +104,8 @@ class Learner(ABC):
     """Tensors of the size of the weights in a checkpoint: here the weights and two moments of the optimiser."""
     separate: bool = False
     """Whether the critic has an encoder and a memory of its own; a setting of algorithms that offer it."""
+    saved: ClassVar[tuple[str, ...]] = ()
+    """What a checkpoint holds under the same names, beside the optimiser."""
     name: ClassVar[str]
     """The prefix of its metrics: the name of the class in small letters."""
     loop: type[Loop]
@@ -141,6 +143,10 @@ class Learner(ABC):
         """How the agent explores after `steps` of `total_steps` environment steps."""
         return ON_POLICY
 
+    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
+        """Metrics of how the agent explores."""
+        return {}
+
     def prepare_evaluation(self, streams: Streams, device: torch.device) -> None:  # noqa: B027 - most need nothing
         """Load what `evaluate` needs, if no loop was made, which would have done so."""
 
@@ -162,7 +168,8 @@ class Learner(ABC):
     def state_dict(self) -> dict[str, Any]:
         """All that exact resume needs, without the agent's weights."""
         finite = {"skipped": self.finite.skipped, "in_a_row": self.finite.in_a_row}
-        return {"optimiser": self.optim.state_dict(), "finite": finite}
+        own = {name: getattr(self, name) for name in self.saved}
+        return {"optimiser": self.optim.state_dict(), "finite": finite} | own
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from what `state_dict` returned. Raises ValueError if it does not fit."""
@@ -172,6 +179,8 @@ class Learner(ABC):
                 if isinstance(value, Tensor) and value.dim() and value.shape != parameter.shape:
                     raise ValueError(f"{name} of the optimiser is {tuple(value.shape)}, not {tuple(parameter.shape)}")
         self.finite.skipped, self.finite.in_a_row = state["finite"]["skipped"], state["finite"]["in_a_row"]
+        for name in self.saved:
+            setattr(self, name, state[name])
 
 
 class Algorithm(Learner):
@@ -228,7 +237,7 @@ class Algorithm(Learner):
             names = ", ".join(space.__name__ for space in self.action_spaces)
             what = f"does not support action space {action} of {of_env}; supported: {names}, of one dimension"
             found.append(f"{of_algo}: {what}; e.g. {self._alternative(action)}")
-        elif self.bounded_actions and isinstance(action, Box) and not is_bounded(action):
+        elif self.bounded_actions and isinstance(action, Box) and not action.is_bounded("both"):
             what = f"acts between bounds, which action space {action} of {of_env} lacks"
             found.append(f"{of_algo}: {what}; e.g. algo=ppo")
         found += [f"{of_algo}: {problem}" for problem in self._mask_problems(observation, action, of_env)]
@@ -272,6 +281,7 @@ class ScaledRewards(Algorithm):
     scale: the factor; None: it has not been chosen yet
     """
 
+    saved: ClassVar[tuple[str, ...]] = ("scale",)
     reward_scale: float | None
     scale: float | None
 
@@ -287,13 +297,6 @@ class ScaledRewards(Algorithm):
         super().load_learnt(state)
         if self.reward_scale is None:
             self.scale = state.get("scale", self.scale)
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"scale": self.scale}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.scale = state["scale"]
 
 
 def _unreadable(space: Space) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from torch import Tensor
 from rlmem.agents.actor_critic import Exploration
 from rlmem.agents.off_policy import QAgent
 from rlmem.agents.trunk import Features, Trunks
+from rlmem.algos.base import Learner
 from rlmem.algos.off_policy import Metrics, OffPolicy, Slots, q_spread
 from rlmem.algos.on_policy import feature_rank
 from rlmem.losses.off_policy import chosen, greedy_value, huber, huber_of_mean, rescaled, unscaled
@@ -17,7 +18,24 @@ from rlmem.types import Batch, UnitFloat
 
 
 @dataclass(kw_only=True)
-class DQN(OffPolicy):
+class EpsilonGreedy(Learner):
+    """A learner whose agent acts at random with a chance that falls over the run.
+
+    epsilon_start: chance of a random action at the beginning, after the random steps of a replay
+    epsilon_end: chance of a random action at the end of the schedule
+    epsilon_fraction: fraction of the run, after the random steps, over which the chance falls
+    """
+
+    epsilon_start: UnitFloat = 1.0
+    epsilon_end: UnitFloat = 0.05
+    epsilon_fraction: UnitFloat = 0.3
+
+    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
+        return {"epsilon": 1.0 if exploration.random else exploration.noise}
+
+
+@dataclass(kw_only=True)
+class DQN(EpsilonGreedy, OffPolicy):
     """Deep Q-learning (Mnih et al. 2015), double (van Hasselt et al. 2016, arXiv:1509.06461) and dueling (Wang et al.
     2016, arXiv:1511.06581) by default.
 
@@ -25,9 +43,6 @@ class DQN(OffPolicy):
 
     double: select the bootstrap action with the online network instead of the target network
     dueling: Q = V + A - mean A
-    epsilon_start: chance of a random action after the random steps
-    epsilon_end: chance of a random action at the end of the schedule
-    epsilon_fraction: fraction of the run, after the random steps, over which the chance falls
     epsilon_schedule: how it falls
     epsilon_per: step: every action is random or greedy by itself; episode: one draw decides for all actions of an
         episode, each of which is random if the draw is below epsilon
@@ -41,9 +56,6 @@ class DQN(OffPolicy):
 
     double: bool = True
     dueling: bool = True
-    epsilon_start: UnitFloat = 1.0
-    epsilon_end: UnitFloat = 0.05
-    epsilon_fraction: UnitFloat = 0.3
     epsilon_schedule: Literal["linear", "exponential"] = "linear"
     epsilon_per: Literal["step", "episode"] = "step"
     td_loss: Literal["huber", "squared", "huber_of_mean"] = "huber"
@@ -70,9 +82,6 @@ class DQN(OffPolicy):
         else:
             epsilon = self.epsilon_start * (self.epsilon_end / self.epsilon_start) ** passed
         return Exploration(steps < self.random_steps, epsilon, self.epsilon_per == "episode")
-
-    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
-        return {"epsilon": 1.0 if exploration.random else exploration.noise}
 
     def loss(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
         slots = Slots(batch)

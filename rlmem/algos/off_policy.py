@@ -122,6 +122,7 @@ class OffPolicy(ScaledRewards, HeadSettings):
     tau: PositiveUnitFloat = 0.005
     target_every: PositiveInt = 1
 
+    saved = (*ScaledRewards.saved, "updates")
     bounded_actions = True
     one_process = "learns from one replay"
     weight_copies = 4  # including the target network
@@ -130,10 +131,6 @@ class OffPolicy(ScaledRewards, HeadSettings):
 
     @abstractmethod
     def explore(self, steps: int, total_steps: int) -> Exploration: ...
-
-    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
-        """Metrics of how the agent explores."""
-        return {}
 
     def outline(self, plan: Plan) -> Outline:
         outline, batching = super().outline(plan), plan.batching
@@ -258,7 +255,6 @@ class OffPolicy(ScaledRewards, HeadSettings):
             "target": self.target.state_dict(),
             "generator": self.generator.get_state(),
             "generator_device": self.generator.device.type,
-            "updates": self.updates,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -266,7 +262,6 @@ class OffPolicy(ScaledRewards, HeadSettings):
         self.target.load_state_dict(state["target"])
         if state["generator_device"] == self.generator.device.type:  # else not its kind of state
             self.generator.set_state(state["generator"].cpu())
-        self.updates = state["updates"]
 
 
 def _why_unwritable(folder: Path) -> str | None:

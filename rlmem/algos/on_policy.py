@@ -11,7 +11,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from rlmem.agents.actor_critic import ON_POLICY, ActorCritic, Exploration, MemoryGradient
+from rlmem.agents.actor_critic import ActorCritic, MemoryGradient
 from rlmem.agents.trunk import Trunks
 from rlmem.algos.base import Algorithm, Outline, Plan, Storage
 from rlmem.batching import Batching, Rollout, Rows
@@ -75,16 +75,9 @@ class FromRollouts(HeadSettings, Algorithm):
         outline.storage = Storage(self.rollout_slots, slots_key="rollout_slots", with_gradient=True)
         return outline
 
-    def explore(self, steps: int, total_steps: int) -> Exploration:
-        """How the agent explores after `steps` of `total_steps` environment steps: by its policy as it is."""
-        return ON_POLICY
-
-    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
-        """Metrics of how the agent explores."""
-        return {}
-
+    @abstractmethod
     def make_optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        return torch.optim.Adam(parameters, lr=self.lr, fused=True)
+        """The optimiser of all weights; `anneal` sets its learning rate."""
 
     @abstractmethod
     def update(self, rollout: Rollout, batching: Batching, progress: float) -> dict[str, float]:
@@ -94,38 +87,6 @@ class FromRollouts(HeadSettings, Algorithm):
         batching: how to cut rows
         progress: the fraction of the run's steps that were taken before the rollout
         """
-
-    def passes(
-        self, batch: Batch, epochs: int, most: int, learn: Callable[[Batch], dict[str, Tensor]]
-    ) -> list[dict[str, Tensor]]:
-        """Call `learn` for every minibatch of `epochs` passes over shuffled rows, and return what it returned.
-
-        most: minibatches of a pass, at most one per row of any process
-        """
-        n = len(batch.mask)
-        parts = processes().least(min(most, n))
-        orders = (torch.randperm(n, generator=self.generator) for _ in range(epochs))
-        return [learn(batch.rows(part)) for order in orders for part in order.tensor_split(parts)]
-
-    def minibatch(self, batch: Batch, *coefficients: float) -> dict[str, Tensor]:
-        """Take one gradient step on some rows, as `loss_gradients` says. Returns metrics."""
-        if self.agent.trunks.stateless:
-            batch = batch.acted()
-        loss, metrics, gradients = self.loss_gradients(batch, *coefficients)
-        grad_norm = self.step(loss, gradients)
-        values = torch.stack([*metrics.values(), grad_norm])  # copies: the next replay of a graph writes over them
-        return dict(zip((*metrics, "grad_norm"), values.unbind(), strict=True))
-
-    def loss_gradients(
-        self, batch: Batch, *coefficients: float
-    ) -> tuple[Tensor, dict[str, Tensor], list[Tensor | None]]:
-        """The loss of some rows, metrics, and the gradients of the loss, for `minibatch`.
-
-        An algorithm that never calls `minibatch`, such as IMPALA, has none.
-
-        coefficients: numbers that may change from update to update
-        """
-        raise NotImplementedError
 
     def named(self, metrics: dict[str, float]) -> dict[str, float]:
         """The metrics with the algorithm's name as their prefix."""
@@ -186,6 +147,54 @@ class FromRollouts(HeadSettings, Algorithm):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.generator.set_state(state["generator"].cpu())
+
+
+@dataclass(kw_only=True)
+class InMinibatches(FromRollouts):
+    """An algorithm that passes over each rollout several times, with a step of Adam for each minibatch of its rows.
+
+    epochs: passes over a rollout
+    num_minibatches: parts of each pass, at most one per row of any process
+    adam_eps: epsilon of Adam
+    """
+
+    epochs: PositiveInt = 4
+    num_minibatches: PositiveInt = 8
+    adam_eps: PositiveFloat = 1e-5
+
+    def outline(self, plan: Plan) -> Outline:
+        outline = super().outline(plan)
+        rows = plan.num_envs if plan.choices["batching"] == "tape" else self.num_minibatches
+        outline.training += f", {self.epochs} epochs of {min(self.num_minibatches, rows)} minibatches"
+        return outline
+
+    def make_optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.Adam(parameters, lr=self.lr, eps=self.adam_eps, fused=True)
+
+    def passes(self, batch: Batch, learn: Callable[[Batch], dict[str, Tensor]]) -> list[dict[str, Tensor]]:
+        """Call `learn` for every minibatch of all passes over shuffled rows, and return what it returned."""
+        n = len(batch.mask)
+        parts = processes().least(min(self.num_minibatches, n))
+        orders = (torch.randperm(n, generator=self.generator) for _ in range(self.epochs))
+        return [learn(batch.rows(part)) for order in orders for part in order.tensor_split(parts)]
+
+    def minibatch(self, batch: Batch, *coefficients: float) -> dict[str, Tensor]:
+        """Take one gradient step on some rows, as `loss_gradients` says. Returns metrics."""
+        if self.agent.trunks.stateless:
+            batch = batch.acted()
+        loss, metrics, gradients = self.loss_gradients(batch, *coefficients)
+        grad_norm = self.step(loss, gradients)
+        values = torch.stack([*metrics.values(), grad_norm])  # copies: the next replay of a graph writes over them
+        return dict(zip((*metrics, "grad_norm"), values.unbind(), strict=True))
+
+    @abstractmethod
+    def loss_gradients(
+        self, batch: Batch, *coefficients: float
+    ) -> tuple[Tensor, dict[str, Tensor], list[Tensor | None]]:
+        """The loss of some rows, metrics, and the gradients of the loss, for `minibatch`.
+
+        coefficients: numbers that may change from update to update
+        """
 
 
 @dataclass(kw_only=True)

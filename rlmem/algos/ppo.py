@@ -2,13 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from rlmem.algos.base import Outline, Plan, ScaledRewards
-from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, mean, means, replay_deviation
+from rlmem.algos.base import ScaledRewards
+from rlmem.algos.on_policy import InMinibatches, OnPolicy, batch_metrics, cut, mean, means, replay_deviation
 from rlmem.batching import Batching, Rollout, Rows
 from rlmem.losses.on_policy import (
     adapt_kl_coef,
@@ -25,7 +25,6 @@ from rlmem.types import (
     Batch,
     NonNegativeFloat,
     PositiveFloat,
-    PositiveInt,
     ShareBelowOne,
     UnitFloat,
     action_mask,
@@ -34,7 +33,7 @@ from rlmem.types import (
 
 
 @dataclass(kw_only=True)
-class PPO(ScaledRewards, OnPolicy):
+class PPO(ScaledRewards, InMinibatches, OnPolicy):
     """Proximal Policy Optimisation (Schulman et al. 2017, arXiv:1707.06347) with recurrent rows.
 
         loss = clipped surrogate + value_coef * value error - entropy_coef * entropy + kl_coef * KL(old || new)
@@ -43,9 +42,6 @@ class PPO(ScaledRewards, OnPolicy):
     with acting (`ppo/ratio_max_dev`); advantages over whole streams; then `epochs` passes over shuffled rows.
 
     complete_episodes: start rollouts from a reset and run every episode to its end
-    epochs: passes over a rollout
-    num_minibatches: parts of each pass, at most one per row of any process
-    adam_eps: epsilon of Adam
     gae_lambda: lambda of generalised advantage estimation
     reward_scale: factor of the rewards in advantages and targets; None: one over the root mean square of the discounted
         returns in the first rollout, at most 1. A new critic gives values around 0.1: where returns are in the
@@ -63,9 +59,6 @@ class PPO(ScaledRewards, OnPolicy):
     """
 
     complete_episodes: bool = False
-    epochs: PositiveInt = 4
-    num_minibatches: PositiveInt = 8
-    adam_eps: PositiveFloat = 1e-5
     gae_lambda: UnitFloat = 0.95
     reward_scale: PositiveFloat | None = 1.0
     clip: PositiveFloat = 0.2
@@ -77,18 +70,11 @@ class PPO(ScaledRewards, OnPolicy):
     ld_weight: ShareBelowOne = 0.0
     ld_lambda: UnitFloat = 0.5
 
+    saved = (*ScaledRewards.saved, "kl_coef")
+
     @property
     def values(self) -> int:
         return 2 if self.ld_weight else 1
-
-    def outline(self, plan: Plan) -> Outline:
-        outline = super().outline(plan)
-        rows = plan.num_envs if plan.choices["batching"] == "tape" else self.num_minibatches
-        outline.training += f", {self.epochs} epochs of {min(self.num_minibatches, rows)} minibatches"
-        return outline
-
-    def make_optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        return torch.optim.Adam(parameters, lr=self.lr, eps=self.adam_eps, fused=True)
 
     def update(self, rollout: Rollout, batching: Batching, progress: float) -> dict[str, float]:
         lr, clip = self.anneal(progress), self.clip * (1 - progress) if self.anneal_clip else self.clip
@@ -96,7 +82,7 @@ class PPO(ScaledRewards, OnPolicy):
         batch = rows.batch(rollout)
         metrics = self.evaluate_rollout(rollout.streams, rows, batch)
         learn = lambda part: self.minibatch(part, clip, self.kl_coef)  # noqa: E731
-        steps = self.taken(self.passes(batch, self.epochs, self.num_minibatches, learn))
+        steps = self.taken(self.passes(batch, learn))
         metrics |= means(steps)
         if self.kl_coef and steps:
             per_epoch = -(-len(steps) // self.epochs)
@@ -150,7 +136,7 @@ class PPO(ScaledRewards, OnPolicy):
     def loss_gradients(
         self, batch: Batch, *coefficients: float
     ) -> tuple[Tensor, dict[str, Tensor], list[Tensor | None]]:
-        """As `OnPolicy.loss_gradients`; the coefficients are those of the clip and of the KL penalty."""
+        """As `InMinibatches.loss_gradients`; the coefficients are those of the clip and of the KL penalty."""
         clip, kl_coef = coefficients
         old, mask = batch.behaviour, batch.mask
         actor, critic = self.agent.trunks.read(batch)
@@ -182,10 +168,3 @@ class PPO(ScaledRewards, OnPolicy):
         for name, auxiliary in self.auxiliary(batch, critic).items():
             loss, metrics[name] = loss + auxiliary, auxiliary.detach()
         return loss.detach(), metrics, self.gradients(loss)
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"kl_coef": self.kl_coef}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.kl_coef = state["kl_coef"]

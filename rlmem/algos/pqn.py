@@ -9,48 +9,38 @@ from torch import Tensor
 from rlmem.agents.actor_critic import Exploration
 from rlmem.agents.off_policy import QAgent
 from rlmem.agents.trunk import Trunks
-from rlmem.algos.base import Outline, Plan, ScaledRewards
+from rlmem.algos.base import ScaledRewards
+from rlmem.algos.dqn import EpsilonGreedy
 from rlmem.algos.off_policy import LEAST_REWARD
-from rlmem.algos.on_policy import FromRollouts, batch_metrics, cut, mean, means
+from rlmem.algos.on_policy import InMinibatches, batch_metrics, cut, mean, means
 from rlmem.batching import Batching, Rollout, Rows
 from rlmem.losses.off_policy import chosen, greedy_value
 from rlmem.losses.on_policy import lambda_return
 from rlmem.nets.graphs import recorded
 from rlmem.nets.layers import NormedHeadSettings
-from rlmem.types import Batch, PositiveFloat, PositiveInt, UnitFloat, action_mask, processes
+from rlmem.types import Batch, PositiveFloat, UnitFloat, action_mask, processes
 
 
 @dataclass(kw_only=True)
-class PQN(ScaledRewards, NormedHeadSettings, FromRollouts):
+class PQN(ScaledRewards, EpsilonGreedy, NormedHeadSettings, InMinibatches):
     """Parallelised Q-network (Gallici et al. 2024, arXiv:2407.04811): Q(lambda) on rollouts, with layer norm in place
     of a replay and a target network.
 
         R_t = r_t + gamma ((1 - lambda) max_a Q(s_{t+1}, a) + lambda R_{t+1}),   loss = mean[(Q(s_t, a_t) - R_t)^2] / 2
 
-    The heads' hidden layers have a layer norm (`layer_norm`). The targets are those of the weights that acted. They are
-    computed once for each rollout, over whole streams; then come `epochs` passes over shuffled rows.
+    The heads' hidden layers have a layer norm (`layer_norm`). The optimiser is Adam; the paper has RAdam. The targets
+    are those of the weights that acted. They are computed once for each rollout, over whole streams; then come
+    `epochs` passes over shuffled rows.
 
-    epochs: passes over a rollout
-    num_minibatches: parts of each pass, at most one per row of any process
-    adam_eps: epsilon of Adam; the paper has RAdam
     td_lambda: lambda of the returns
     reward_scale: factor of the rewards in targets; None: one over the root mean square of the first rewards that are
         not zero (see `OffPolicy`)
     dueling: Q = V + A - mean A; the paper does without
-    epsilon_start: chance of a random action at the beginning
-    epsilon_end: chance of a random action at the end of the schedule
-    epsilon_fraction: fraction of the run over which the chance falls linearly
     """
 
-    epochs: PositiveInt = 4
-    num_minibatches: PositiveInt = 8
-    adam_eps: PositiveFloat = 1e-5
     td_lambda: UnitFloat = 0.65
     reward_scale: PositiveFloat | None = None
     dueling: bool = False
-    epsilon_start: UnitFloat = 1.0
-    epsilon_end: UnitFloat = 0.05
-    epsilon_fraction: UnitFloat = 0.3
 
     action_spaces = (spaces.Discrete, spaces.MultiDiscrete)
     masks = True
@@ -58,27 +48,15 @@ class PQN(ScaledRewards, NormedHeadSettings, FromRollouts):
     def make_agent(self, trunks: Trunks, action_space: Space) -> QAgent:
         return QAgent(trunks, action_space, self.head_layers, self.dueling)
 
-    def make_optimiser(self, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
-        return torch.optim.Adam(parameters, lr=self.lr, eps=self.adam_eps, fused=True)
-
-    def outline(self, plan: Plan) -> Outline:
-        outline = super().outline(plan)
-        rows = plan.num_envs if plan.choices["batching"] == "tape" else self.num_minibatches
-        outline.training += f", {self.epochs} epochs of {min(self.num_minibatches, rows)} minibatches"
-        return outline
-
     def explore(self, steps: int, total_steps: int) -> Exploration:
         passed = min(steps / max(self.epsilon_fraction * total_steps, 1), 1)
         return Exploration(noise=self.epsilon_start + passed * (self.epsilon_end - self.epsilon_start))
-
-    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
-        return {"epsilon": exploration.noise}
 
     def update(self, rollout: Rollout, batching: Batching, progress: float) -> dict[str, float]:
         lr, rows = self.anneal(progress), cut(rollout, batching)
         batch = rows.batch(rollout)
         metrics = self.evaluate_rollout(rollout.streams, rows, batch)
-        steps = self.passes(batch, self.epochs, self.num_minibatches, self.minibatch)
+        steps = self.passes(batch, self.minibatch)
         metrics |= means(self.taken(steps))
         return self.named(metrics | {"lr": lr}) | batch_metrics(rollout, rows, batch)
 
@@ -111,7 +89,7 @@ class PQN(ScaledRewards, NormedHeadSettings, FromRollouts):
     def loss_gradients(
         self, batch: Batch, *coefficients: float
     ) -> tuple[Tensor, dict[str, Tensor], list[Tensor | None]]:
-        """As `FromRollouts.loss_gradients`; there are no coefficients."""
+        """As `InMinibatches.loss_gradients`; there are no coefficients."""
         features = self.agent.trunks.read_critic(batch)
         taken = chosen(self.agent.q(features), self.agent.joint.index(batch.action))
         error = taken - batch.behaviour["target"]

@@ -173,7 +173,7 @@ class SoftActorCritic(OffPolicyActorCritic):
         seen = self.seen(actor, critic, slots)
         temperature = self.agent.log_temperature.detach().exp()
         noise = self.noise(batch)
-        here, behind = map(self.allowed, slots.masks(batch))
+        here, behind = slots.masks(batch) if self.masks else (None, None)
         with torch.no_grad():
             successors = self.target.trunks.critic_features(batch) if self.target_memory == "own" else critic
             read = actor.at(slots.after), successors.at(slots.after)
@@ -196,13 +196,9 @@ class SoftActorCritic(OffPolicyActorCritic):
         """Standard normal draws for the policy's actions in every slot, [B * T, K]; K is 0 if it needs none."""
         return batch.reward.new_empty(batch.reward.numel(), 0)
 
-    def allowed(self, mask: Tensor | None) -> Tensor | None:
-        """The joint actions [n, A] that action masks of some slots allow; None: all."""
-        return None
-
     @abstractmethod
     def soft_value(
-        self, actor: Tensor, critic: Tensor, noise: Tensor, temperature: Tensor, allowed: Tensor | None
+        self, actor: Tensor, critic: Tensor, noise: Tensor, temperature: Tensor, mask: Tensor | None
     ) -> Tensor:
         """v [n] of some slots, by the target's heads.
 
@@ -210,22 +206,22 @@ class SoftActorCritic(OffPolicyActorCritic):
         critic: features [n, F] that the target's heads read
         noise: draws for the policy's actions, [n, K]
         temperature: alpha
-        allowed: as `allowed` gives them
+        mask: the action masks, [n, A]; None: all actions are allowed
         """
 
     @abstractmethod
-    def terms(self, seen: Seen, action: Tensor, noise: Tensor, temperature: Tensor, allowed: Tensor | None) -> Terms:
+    def terms(self, seen: Seen, action: Tensor, noise: Tensor, temperature: Tensor, mask: Tensor | None) -> Terms:
         """What the losses of the acted slots are made of.
 
         seen: features as each loss may read them
         action: the actions taken, [n, ...]
         noise: draws for the policy's actions, [n, K]
         temperature: alpha
-        allowed: as `allowed` gives them
+        mask: the action masks, [n, A]; None: all actions are allowed
         """
 
     @abstractmethod
-    def entropy_to_hold(self, allowed: Tensor | None) -> Tensor | float:
+    def entropy_to_hold(self, mask: Tensor | None) -> Tensor | float:
         """The entropy that the temperature is adapted to, of every slot [n] where some actions are not allowed."""
 
 
@@ -246,18 +242,18 @@ class SAC(SoftActorCritic):
         return self.agent.log_temperature.detach().new_empty(shape).normal_(generator=self.generator)
 
     def soft_value(
-        self, actor: Tensor, critic: Tensor, noise: Tensor, temperature: Tensor, allowed: Tensor | None
+        self, actor: Tensor, critic: Tensor, noise: Tensor, temperature: Tensor, mask: Tensor | None
     ) -> Tensor:
         action, log_prob = self.agent.policy(actor).rsample(noise)
         return soft_value(self.target.q(critic, action).amin(0), log_prob, temperature)
 
-    def terms(self, seen: Seen, action: Tensor, noise: Tensor, temperature: Tensor, allowed: Tensor | None) -> Terms:
+    def terms(self, seen: Seen, action: Tensor, noise: Tensor, temperature: Tensor, mask: Tensor | None) -> Terms:
         drawn, log_prob = self.agent.policy(seen.policy).rsample(noise)
         with frozen(self.q_parameters):
             surrogate = actor_loss(self.agent.q(seen.judge, drawn).amin(0), log_prob, temperature)
         return self.agent.q(seen.critic, action), surrogate, log_prob
 
-    def entropy_to_hold(self, allowed: Tensor | None) -> float:
+    def entropy_to_hold(self, mask: Tensor | None) -> float:
         return -float(self.agent.action_size) if self.target_entropy is None else self.target_entropy
 
 
@@ -277,17 +273,14 @@ class SACD(SoftActorCritic):
     agent_class = CategoricalAgent
     masks = True
 
-    def allowed(self, mask: Tensor | None) -> Tensor | None:
-        return self.agent.allowed(mask)
-
     def soft_value(
-        self, actor: Tensor, critic: Tensor, noise: Tensor, temperature: Tensor, allowed: Tensor | None
+        self, actor: Tensor, critic: Tensor, noise: Tensor, temperature: Tensor, mask: Tensor | None
     ) -> Tensor:
-        logits = self.agent.logits(actor, allowed)
+        logits = self.agent.logits(actor, mask)
         return soft_value_discrete(self.joined(self.target.q(critic)), logits, temperature)
 
-    def terms(self, seen: Seen, action: Tensor, noise: Tensor, temperature: Tensor, allowed: Tensor | None) -> Terms:
-        logits = self.agent.logits(seen.policy, allowed)
+    def terms(self, seen: Seen, action: Tensor, noise: Tensor, temperature: Tensor, mask: Tensor | None) -> Terms:
+        logits = self.agent.logits(seen.policy, mask)
         log_prob = logits.detach().log_softmax(-1)
         with frozen(self.q_parameters):
             surrogate = actor_loss_discrete(self.joined(self.agent.q(seen.judge)), logits, temperature)
@@ -298,6 +291,7 @@ class SACD(SoftActorCritic):
         """The values [n, A] that both twins' [twins, n, A] amount to."""
         return q.amin(0) if self.twins == "min" else q.mean(0)
 
-    def entropy_to_hold(self, allowed: Tensor | None) -> Tensor | float:
+    def entropy_to_hold(self, mask: Tensor | None) -> Tensor | float:
+        allowed = self.agent.allowed(mask)
         uniform = log(self.agent.joint.n) if allowed is None else allowed.sum(-1).log()
         return self.target_entropy_ratio * uniform

@@ -14,7 +14,7 @@ from rlmem.config.messages import sentence
 from rlmem.config.overrides import parse
 from rlmem.errors import UserError
 from rlmem.record.figures import COLOURS, figure
-from rlmem.run.build import EVAL_ENVS, evaluation_node
+from rlmem.run.environments import EVAL_ENVS, evaluation_node
 from rlmem.seeding import Streams
 
 OFFSETS = (0, 1, 2, 3, 4, 8, 16, 32)

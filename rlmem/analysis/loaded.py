@@ -16,7 +16,7 @@ from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 from rlmem.record.checkpoint import step_of
 from rlmem.run.assemble import Parts, assemble, assemble_trained
-from rlmem.run.build import make_evaluation_env, require_same_spaces
+from rlmem.run.environments import make_evaluation_env, require_same_spaces
 from rlmem.run.stored import checkpoint_of, checkpoints, load_agent, refuse_others, stored_config
 from rlmem.seeding import Streams
 from rlmem.types import Batch

@@ -8,7 +8,7 @@ from gymnasium.vector import VectorEnv
 from rlmem.api.overrides import in_group
 from rlmem.config.compose import load
 from rlmem.memory import Memory
-from rlmem.run import build
+from rlmem.run import environments, nodes
 from rlmem.run.assemble import choose_device
 
 
@@ -24,7 +24,7 @@ def make_env(name: str, num_envs: int = 1, **options: Any) -> VectorEnv:
     It resets itself in the step after an episode's end (Gymnasium's NEXT_STEP autoreset). Raises UserError for an
     unknown name, key or value.
     """
-    return build.make_env(load(in_group("env", name, options)), num_envs, every_leaf=True)
+    return environments.make_env(load(in_group("env", name, options)), num_envs, every_leaf=True)
 
 
 def make_memory(name: str, input_size: int, device: str | torch.device = "cpu", **options: Any) -> Memory:
@@ -40,4 +40,5 @@ def make_memory(name: str, input_size: int, device: str | torch.device = "cpu", 
 
     The first weights are drawn from torch's global generator. Raises UserError for an unknown name, key or value.
     """
-    return build.build_memory(load(in_group("memory", name, options)), input_size, choose_device(str(device)))
+    config = load(in_group("memory", name, options))
+    return nodes.build_memory(f"memory={name}", config.values["memory"], input_size, choose_device(str(device)))

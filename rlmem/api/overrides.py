@@ -1,6 +1,8 @@
-"""From arguments of Python to what is typed on the command line."""
+"""From arguments of Python to what is typed on the command line, and from rows to the tables of a notebook."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,3 +22,8 @@ def absolute(path: str | Path) -> Path:
 def in_group(group: str, option: str, values: Mapping[str, Any]) -> list[str]:
     """An option of a group, and keys of that group."""
     return [f"{group}={option}", *as_typed({f"{group}.{key}": value for key, value in values.items()})]
+
+
+def tabular(rows: Iterable[Mapping[str, Any]]) -> Any:
+    """A pandas.DataFrame if pandas is installed, else a list of dicts."""
+    return import_module("pandas").DataFrame(rows) if find_spec("pandas") else list(rows)

@@ -8,9 +8,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from rich.console import Console
 
-from rlmem.api.overrides import absolute, as_typed
-from rlmem.api.tabular import tabular
-from rlmem.api.trained import TrainedAgent
+from rlmem.api.overrides import absolute, as_typed, tabular
 from rlmem.config import compose
 from rlmem.errors import UserError
 from rlmem.loops.callbacks import Callback
@@ -19,9 +17,9 @@ from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
 from rlmem.run import stored
 from rlmem.run import train as course
-from rlmem.run.assemble import assemble_trained
-from rlmem.run.build import make_evaluation_env
+from rlmem.run.environments import make_evaluation_env
 from rlmem.run.evaluate import evaluate_run
+from rlmem.run.trained import TrainedAgent, open_agent
 
 
 class Run:
@@ -57,15 +55,7 @@ class Run:
         device: cpu, cuda or auto
         seed: of the draws where it samples its actions
         """
-        config = stored.stored_config(self.path, [f"device={device}"], self.trust)
-        parts, checkpoint = assemble_trained(config, self.path, self._checkpoint(which))
-        space, actions = parts.env.single_observation_space, parts.env.single_action_space
-        parts.env.close()
-        if not parts.algo.acts:
-            raise UserError(f"{self.path}: nothing acts in a run of algo={config.choices['algo']}")
-        steps = config.settings.total_steps
-        exploration = parts.algo.explore(steps, steps)
-        return TrainedAgent(parts.agent, space, actions, checkpoint["step"], parts.device, exploration, seed)
+        return open_agent(self.path, self._checkpoint(which), device, seed, self.trust)
 
     def metrics(self) -> Any:
         """A row for every iteration of training: a pandas.DataFrame if pandas is installed, else a list of dicts."""
@@ -111,8 +101,8 @@ class Run:
         given = {"device": device, "evaluation.max_steps": max_steps}
         changes = {key: value for key, value in given.items() if value is not None}
         changes |= {f"env.{key}": value for key, value in env.items()}
-        which = self._checkpoint(which)
-        return evaluate_run(self.path, episodes, seed, as_typed(changes), which, video, self.trust, _silent)
+        which, silent = self._checkpoint(which), lambda line: None
+        return evaluate_run(self.path, episodes, seed, as_typed(changes), which, video, self.trust, silent)
 
     def export(
         self,
@@ -135,7 +125,8 @@ class Run:
         """
         from rlmem.api.exporting.write import export
 
-        return export(self, format, which, None if out is None else absolute(out), episodes, license).path
+        out, which = None if out is None else absolute(out), self._checkpoint(which)
+        return export(self.path, self.trust, format, which, out, episodes, license)[0]
 
     def push(
         self,
@@ -157,9 +148,10 @@ class Run:
 
         Raises UserError if the Hub refuses or cannot be reached. It then has no part of the agent.
         """
-        from rlmem.api.hub.push import push
+        from rlmem.api.hub.hub import push
 
-        return push(self, repo, which, private, update, episodes, license).url
+        which = self._checkpoint(which)
+        return push(self.path, self.trust, repo, which, private, update, episodes, license).url
 
     def resume(
         self, *overrides: str, verbose: bool = False, callbacks: Sequence[Callback] = (), **values: Any
@@ -230,7 +222,7 @@ def pull(repo: str, path: str | Path | None = None, revision: str | None = None,
 
     Raises UserError if the directory exists, or if there is no such agent. Nothing is written then.
     """
-    from rlmem.api.hub.pull import pull as download
+    from rlmem.api.hub.hub import pull as download
 
     return Run(download(repo, None if path is None else absolute(path), revision).path, trust)
 
@@ -251,7 +243,3 @@ def _train(begin: Callable[[Console | None], course.Finished], verbose: bool) ->
 
 def _is_evaluation(row: dict[str, Any]) -> bool:
     return any(name.startswith("eval/") for name in row)
-
-
-def _silent(line: str) -> None:
-    """Say nothing."""

@@ -16,7 +16,7 @@ from rlmem.errors import UserError, extra
 from rlmem.loops.base import Loop
 from rlmem.record.recorder import Progress, Recorder
 from rlmem.run.assemble import assemble
-from rlmem.run.make_loop import make_loop
+from rlmem.run.train import make_loop
 
 ENVS, SLOTS, EPOCHS, MINIBATCHES, WIDTH, HEADS = 16, 128, 4, 4, 256, 64
 SETTING = (

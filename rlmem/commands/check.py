@@ -30,14 +30,14 @@ def run(overrides: Overrides, *, input_size: Count = 6, json: Flag = False, debu
     from rlmem.conformance import facts, results
     from rlmem.loops.base import one_thread
     from rlmem.run.assemble import choose_device
-    from rlmem.run.build import build_memory
+    from rlmem.run.nodes import build_memory
     from rlmem.seeding import Streams
 
     name, found = config.choices["memory"], []
     with one_thread(), stdout_to_stderr() if json else contextlib.nullcontext():
         with Streams(config.settings.seed).module_init("init"):
             device = choose_device(config.settings.device)
-            memory = build_memory(config, input_size, device)
+            memory = build_memory(f"memory={name}", config.values["memory"], input_size, device)
         head = {"memory": name} | facts(memory)
         if not json:
             scan = f", {head['engine']} scan" if head["engine"] else ""

@@ -29,14 +29,13 @@ def run(
     """
     from rlmem.api.exporting.card import card_of
     from rlmem.api.exporting.write import export
-    from rlmem.api.runs import Run
     from rlmem.run.stored import checkpoint_of
 
     run_dir, step = checkpoint_of(run, step)
     with stdout_to_stderr():
-        path, card = export(Run(run_dir, trust), format, step, out, episodes, license)
-    compared = card.compared
+        path, facts = export(run_dir.absolute(), trust, format, step, out, episodes, license)
+    compared = facts["compared"]
     actions = f", {compared['actions']} of {compared['of']:,} actions differed" if compared["of"] else ""
-    show(f"{path}: {path.stat().st_size:,} bytes, {card.milliseconds:.3f} ms for one environment")
+    show(f"{path}: {path.stat().st_size:,} bytes, {facts['milliseconds']:.3f} ms for one environment")
     show(f"  compared with the agent over {compared['steps']} steps of {compared['environments']} environments:")
     show(f"  largest deviation {compared['largest']:.1e}{actions}; the card is {card_of(path)}")

@@ -1,8 +1,8 @@
 """`rlmem list`: show the memories, environments and other options."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlmem.commands.toolkit import Flag, Words, stdout_to_stderr
 from rlmem.config.messages import mistake, nearest, shell
@@ -40,37 +40,116 @@ def run(what: Words, *, json: Flag = False, markdown: Flag = False) -> None:
 
     lines = [text for text in what if text.startswith("hydra.searchpath=")]
     groups = catalog(lines)
-    asked = _asked([text for text in what if text not in lines], groups)
+    asked = _asked([text for text in what if text not in lines], lines, groups)
     of_papers = list(asked) in (["claim"], ["experiment"])
     if markdown and (json or not of_papers):
         problem = "is for claims or experiments alone, and without --json"
         raise mistake("--markdown", problem, example="rlmem list claim --markdown")
     if json:
-        found = {group: _data(group, names, lines, groups) for group, names in asked.items()}
-        found = found or {group: _options(options) for group, options in groups.items()}
-        show(dumps(next(iter(found.values())) if of_papers else found, indent=2))
+        data = {group: listing.data(chosen) for group, (listing, chosen) in asked.items()}
+        data = data or {group: _options(options) for group, options in groups.items()}
+        show(dumps(next(iter(data.values())) if of_papers else data, indent=2))
     elif asked:
-        show("\n\n".join(_text(group, names, lines, groups, markdown) for group, names in asked.items()))
+        show("\n\n".join(listing.text(chosen, markdown).rstrip() for listing, chosen in asked.values()))
     else:
         show(as_text(groups))
 
 
-def _asked(words: Iterable[str], groups: Groups) -> dict[str, list[str]]:
-    """Group -> the names in it that are asked for; []: all of them. Raises UserError for a word that is neither."""
+class Listing(NamedTuple):
+    """How a group is listed. Both functions accept the names that are asked for; []: all of them.
+
+    names: those that may be asked for: of the experiments also the papers, for all of their items; of claims, papers
+    data: list for JSON
+    text: text for readers, or Markdown
+    """
+
+    names: Sequence[str]
+    data: Callable[[Sequence[str]], list[Any]]
+    text: Callable[[Sequence[str], bool], str]
+
+
+def _listing(group: str, lines: Sequence[str], groups: Groups) -> Listing:
+    from rlmem.config.catalog import as_text, columns
+
+    def described(names: Sequence[str]) -> dict[str, str]:
+        return {name: text for name, text in groups[group].items() if not names or name in names}
+
+    if group == "env":
+        from rlmem.run import env_table
+
+        def rows(names: Sequence[str]) -> list[env_table.Row]:
+            with stdout_to_stderr():
+                return env_table.rows(lines, names)
+
+        data = lambda names: [asdict(row) for row in rows(names)]  # noqa: E731
+        return Listing(list(groups[group]), data, lambda names, _: _environments(rows(names)))
+    if group == "experiment":
+        from rlmem.evidence import catalog, items
+
+        experiments = catalog.names()
+        of_papers = dict.fromkeys(item.partition("/")[0] for item in experiments)
+        text = lambda names, markdown: items.as_table(names).markdown() if markdown else items.as_text(names)  # noqa: E731
+        return Listing([*of_papers, *experiments], items.as_data, text)
+    if group == "claim":
+        from rlmem.evidence.items import claims, papers
+
+        data = lambda names: [dict(zip(claims(names).columns, row, strict=True)) for row in claims(names).rows]  # noqa: E731
+        text = lambda names, markdown: claims(names).markdown() if markdown else claims(names).text()  # noqa: E731
+        return Listing(list(papers()), data, text)
+    if group == "metric":
+        from rlmem.record.metrics import METRICS
+
+        every = [{"name": name, "logged_by": by, "description": text} for name, (by, text) in METRICS.items()]
+        data = lambda names: [metric for metric in every if not names or metric["name"] in names]  # noqa: E731
+        text = lambda names, _: columns({it["name"]: it["description"] for it in data(names)})  # noqa: E731
+        return Listing(list(METRICS), data, text)
+    text = lambda names, _: as_text({group: described(names)})  # noqa: E731
+    return Listing(list(groups[group]), lambda names: _options(described(names)), text)
+
+
+def _options(options: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "description": text} for name, text in options.items()]
+
+
+def _environments(rows: Sequence[Any]) -> str:
+    """The table of environments; `*` marks the default."""
+    from rlmem.config.catalog import default_choices
+    from rlmem.run.env_table import PLAYERS
+    from rlmem.record.tables import Table
+
+    default, last, cells = default_choices()["env"], "", []
+    for row in rows:
+        name = "" if row.name == last else f"{row.name}{' *' if row.name == default else ''}"
+        spaces = (row.observation, row.action, row.steps, row.recall)
+        scores = (getattr(row, player) for player in PLAYERS)
+        cells.append((name, row.level or row.backend or "", *spaces, *scores, row.description if name else ""))
+        last = row.name
+    legend = (
+        "level: env.level, or env.backend of tasks without levels",
+        "observes, acts: 4 is one of four, 4,4 two of four each, R3 three numbers, 3x5x5 an image",
+        "recall: slots back to what must be recalled, 0: nothing need be; -: nobody knows",
+        "random, memoryless, oracle: mean return of an episode of `steps` (docs/environments.md)",
+    )
+    columns = ("env", "level", "observes", "acts", "steps", "recall", *PLAYERS, "")
+    return Table("", columns, cells, notes=legend).text()
+
+
+def _asked(words: Iterable[str], lines: Sequence[str], groups: Groups) -> dict[str, tuple[Listing, list[str]]]:
+    """Group -> its listing, and the names in it that are asked for. Raises UserError for a word that is neither."""
     known = list(dict.fromkeys([*groups, "experiment", "claim", "metric"]))
-    found: dict[str, list[str]] = {}
-    group, names = "", list[str]()  # the group that words are names in, so far
+    asked: dict[str, tuple[Listing, list[str]]] = {}
+    group = ""  # the group that words are names in, so far
     for word in words:
-        if word in names:
-            found[group].append(word)
+        if group and word in asked[group][0].names:
+            asked[group][1].append(word)
         elif word in known:
-            group, names = word, _names(word, groups)
-            found.setdefault(group, [])
+            group = word
+            asked.setdefault(group, (_listing(group, lines, groups), []))
         elif group:
-            raise _no_name(word, group, names, known)
+            raise _no_name(word, group, asked[group][0].names, known)
         else:
             raise _no_group(word, groups, known)
-    return found
+    return asked
 
 
 def _no_name(word: str, group: str, names: Sequence[str], known: Sequence[str]) -> UserError:
@@ -84,71 +163,3 @@ def _no_group(word: str, groups: Groups, known: Sequence[str]) -> UserError:
     home = next((group for group, options in groups.items() if word in options), None)
     example = f"rlmem list {shell(home, word)}" if home else "rlmem list memory"
     return mistake(word, "no such group", near=nearest(word, known), accepted=known, example=example)
-
-
-def _names(group: str, groups: Groups) -> list[str]:
-    """What may be named in a group: of the experiments also the papers, for all of their items; of the claims these."""
-    if group == "claim":
-        from rlmem.evidence.items import papers
-
-        return list(papers())
-    if group == "experiment":
-        from rlmem.evidence.catalog import names
-
-        items = names()
-        return [*dict.fromkeys(item.partition("/")[0] for item in items), *items]
-    if group == "metric":
-        from rlmem.record.metrics import METRICS
-
-        return list(METRICS)
-    return list(groups.get(group, ()))
-
-
-def _options(options: Mapping[str, str]) -> list[dict[str, str]]:
-    return [{"name": name, "description": text} for name, text in options.items()]
-
-
-def _data(group: str, names: Sequence[str], lines: Sequence[str], groups: Groups) -> list[Any]:
-    """What is known of the names in a group, as JSON has it; names: []: all of them."""
-    if group == "env":
-        from rlmem.run import env_table
-
-        with stdout_to_stderr():
-            return [asdict(row) for row in env_table.rows(lines, names)]
-    if group == "experiment":
-        from rlmem.evidence.items import as_data
-
-        return as_data(names)
-    if group == "claim":
-        from rlmem.evidence.items import claims
-
-        found = claims(names)
-        return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
-    if group == "metric":
-        from rlmem.record.metrics import METRICS
-
-        every = [{"name": name, "logged_by": by, "description": text} for name, (by, text) in METRICS.items()]
-        return [metric for metric in every if not names or metric["name"] in names]
-    return _options({name: text for name, text in groups[group].items() if not names or name in names})
-
-
-def _text(group: str, names: Sequence[str], lines: Sequence[str], groups: Groups, markdown: bool) -> str:
-    """The same for readers."""
-    from rlmem.config.catalog import as_text, columns
-
-    if group == "env":
-        from rlmem.run import env_table
-
-        with stdout_to_stderr():
-            return env_table.as_text(lines, names)
-    if group == "experiment":
-        from rlmem.evidence import items
-
-        return (items.as_table(names).markdown() if markdown else items.as_text(names)).rstrip()
-    if group == "claim":
-        from rlmem.evidence.items import claims
-
-        found = claims(names)
-        return found.markdown() if markdown else found.text()
-    told = {one["name"]: one["description"] for one in _data(group, names, lines, groups)}
-    return columns(told) if group == "metric" else as_text({group: told})

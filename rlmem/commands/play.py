@@ -3,7 +3,6 @@
 from typing import Literal
 
 from rlmem.commands.toolkit import Count, Natural, OutFile, Overrides
-from rlmem.config.messages import sentence
 from rlmem.errors import UserError
 from rlmem.system.command import show
 
@@ -36,15 +35,11 @@ def run(
     config = load(overrides)
     from rlmem.acting.play import play
     from rlmem.acting.workers import closing
-    from rlmem.run.build import make_env
+    from rlmem.run.environments import make_env
+    from rlmem.run.stored import refuse_others
 
-    if wrong := [
-        o for o in overrides if not o.lstrip("+~").startswith(("env=", "env.", "wrapper=", "wrapper.", "hydra."))
-    ]:
-        example = "rlmem play env=cued_catch"
-        raise UserError(
-            *(sentence(override, "play takes env and wrapper keys only", example=example) for override in wrong)
-        )
+    accepted = ("env", "env.*", "wrapper", "wrapper.*", "hydra.*")
+    refuse_others(overrides, accepted, "play takes env and wrapper keys only; accepted:", "rlmem play env=cued_catch")
     if gif is not None and not gif.parent.is_dir():
         raise UserError(f"--gif {gif}: no folder {gif.parent}")
     with closing(make_env(config, 1)) as env:

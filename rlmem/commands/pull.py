@@ -17,7 +17,7 @@ def run(repo: Text, *, out: Run | None = None, revision: Text | None = None) -> 
         me/ffm-repeat-previous
         me/ffm-repeat-previous --revision v1 --out runs/theirs
     """
-    from rlmem.api.hub.pull import pull
+    from rlmem.api.hub.hub import pull
 
     with stdout_to_stderr():
         done = pull(repo, out, revision)

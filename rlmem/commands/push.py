@@ -29,13 +29,12 @@ def run(
         runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0
         RUN me/ffm-repeat-previous --step best --private --license mit
     """
-    from rlmem.api.hub.push import push
-    from rlmem.api.runs import Run
+    from rlmem.api.hub.hub import push
     from rlmem.run.stored import checkpoint_of
 
     run_dir, step = checkpoint_of(run, step)
     with stdout_to_stderr():
-        done = push(Run(run_dir, trust), repo, step, private, update, episodes, license)
+        done = push(run_dir.absolute(), trust, repo, step, private, update, episodes, license)
     seen = "private" if done.private else "public"
     show(f"{done.url}: {seen}, the agent of step {done.step:,}, commit {done.commit[:8]}")
     if done.foreign:

@@ -1,4 +1,5 @@
-"""Defaults that follow from the algorithm, the task and the budget, as conf/_tasks/rules.yaml has them.
+"""Defaults that follow from the algorithm, the task and the budget, as conf/_tasks/rules.yaml has them, or from what
+an environment shows (several_parts.yaml).
 
 A value of the memory may follow from the memory. All others are the same for every memory, so that a control is trained
 like what it controls. What is given on the command line wins, and `rlmem config` says why.
@@ -51,8 +52,18 @@ class Rule:
 @cache
 def rules() -> tuple[Rule, ...]:
     """The rules in the order of the file."""
-    listed = yaml.safe_load((conf_dir() / "_tasks" / "rules.yaml").read_text(encoding="utf-8"))
-    return tuple(Rule(**rule) for rule in listed)
+    return tuple(Rule(**rule) for rule in _content("rules"))
+
+
+@cache
+def several_parts() -> tuple[str, tuple[str, ...]]:
+    """The encoder of several parts of an observation, and the keys that it takes over from another encoder."""
+    content = _content("several_parts")
+    return content["encoder"], tuple(content["keep"])
+
+
+def _content(name: str) -> Any:
+    return yaml.safe_load((conf_dir() / "_tasks" / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def defaults(values: Mapping[str, Any], choices: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:

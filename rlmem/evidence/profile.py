@@ -23,7 +23,7 @@ from rlmem.config.messages import mistake, shell
 from rlmem.config.paths import option_dirs
 from rlmem.config.targets import build
 from rlmem.errors import UserError, writing
-from rlmem.evidence.page.documents import around
+from rlmem.evidence.page.documents import put
 from rlmem.record import figures, rundir
 from rlmem.record.tables import Table
 from rlmem.sweep.manifest import Manifest, holds_sweep
@@ -290,16 +290,10 @@ def page(every: Sequence[Profile], panels: Sequence[Panel], budget: str, file: P
 
     A file without the marks is refused; one that does not exist becomes a page of the profiles only.
     """
-    before, after = around(file, "Profiles", "profiles")
-    images = file.parent / "images" / "profile"
-    with writing(file, "--page /tmp/profiles.md"):
-        images.mkdir(parents=True, exist_ok=True)
-        for profile in every:
-            figures.save(picture(profile, panels), images / f"{_file_name(profile.label)}.svg", "svg")
-        shown = "\n\n".join(
-            f"![Profile of {profile.label}](images/profile/{_file_name(profile.label)}.svg)" for profile in every
-        )
-        rundir.write_atomically(file, f"{before}{budget}\n\n{table(every, panels).markdown()}\n{shown}\n{after}")
+    drawings = {f"profile/{_file_name(profile.label)}": picture(profile, panels) for profile in every}
+    links = (f"![Profile of {profile.label}](images/{name}.svg)" for profile, name in zip(every, drawings, strict=True))
+    shown = "\n\n".join(links)
+    put(file, "profiles", f"{budget}\n\n{table(every, panels).markdown()}\n{shown}\n", drawings)
 
 
 def budget(every: Sequence[Profile], steps: str, command: Sequence[str]) -> str:

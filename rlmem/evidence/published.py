@@ -35,6 +35,7 @@ from rlmem.system.received import csv_rows
 
 PAPERS: dict[str, str] = plainyaml.read(Path(__file__).with_name("published.yaml"))
 """Name of a paper -> its citation."""
+FIELDS = ("game", "algorithm", "seed", "step", "return", "cpu_seconds", "versions", "machine")
 
 
 @dataclass(frozen=True)
@@ -105,9 +106,6 @@ def _require(what: str, word: str | None, known: dict[str, Any]) -> None:
     if word is not None and word not in known:
         where = f"published {what} {word}"
         raise UserError(sentence(where, "no such one", near=nearest(word, known), accepted=known))
-
-
-FIELDS = ("game", "algorithm", "seed", "step", "return", "cpu_seconds", "versions", "machine")
 
 
 def measured(planned: Planned) -> tuple[list[Record], list[Curve]]:

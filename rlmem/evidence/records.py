@@ -39,7 +39,20 @@ Series = Mapping[tuple[str, str, int, str], list[tuple[int, float]]]
 
 
 @dataclass(frozen=True)
-class Record:
+class Placed:
+    """A run of a table, which its row, its column and its seed tell from the others."""
+
+    row: str
+    column: str
+    seed: int
+
+    @property
+    def place(self) -> Place:
+        return self.row, self.column, self.seed
+
+
+@dataclass(frozen=True)
+class Record(Placed):
     """A run of a cell, or a repetition of a measurement.
 
     state: done | failed | running | interrupted | waiting
@@ -51,9 +64,6 @@ class Record:
     run_dir: the run directory, None where only the numbers are kept
     """
 
-    row: str
-    column: str
-    seed: int
     state: str
     metrics: Mapping[str, float] = field(default_factory=dict)
     steps: int = 0
@@ -64,11 +74,6 @@ class Record:
     machine: str = ""
     overrides: str = ""
     run_dir: Path | None = None
-
-    @property
-    def place(self) -> Place:
-        """What tells a run from the others of its table."""
-        return self.row, self.column, self.seed
 
     def of(self, run: RunRecord) -> Record:
         """The record with the steps, the time and the origin that a run directory tells."""
@@ -81,19 +86,11 @@ FIXED = tuple(field.name for field in fields(Record) if field.name not in ("metr
 
 
 @dataclass(frozen=True)
-class Curve:
-    """The learning curve of one run, which a row, a column and a seed name: values at environment steps."""
+class Curve(Placed):
+    """The learning curve of one run: values at environment steps."""
 
-    row: str
-    column: str
-    seed: int
     steps: Sequence[int]
     values: Sequence[float]
-
-    @property
-    def place(self) -> Place:
-        """What tells a curve from the others of its table."""
-        return self.row, self.column, self.seed
 
 
 def write_results(records: Sequence[Record], file: Path) -> None:

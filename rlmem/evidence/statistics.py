@@ -19,6 +19,21 @@ Scores = ArrayLike | Mapping[str, ArrayLike]
 """[run, task]; the runs of one task [run]; or {task: [run]}, where every task has the same number of runs."""
 Statistic = Callable[[Array], Any]
 """Scores [..., run, task] -> [...]."""
+Index = NDArray[np.integer[Any]]
+REPETITIONS = 2000
+SEED = 20240527
+"""Seeds the generators of reports and verdicts, so that the same runs always have the same intervals."""
+LEVEL = 0.95
+AT_ONCE = 2**20
+"""How many numbers are resampled together: 8 MiB."""
+POWER = 0.8
+ROUNDING = 1e-12
+"""The share of the terms of a sum below which it is their rounding."""
+Range = tuple[float, float]
+ANY: Range = (-inf, inf)
+"""The range of what may have any value."""
+MOST = 1000
+"""The greatest number of runs that `runs_to_decide` gives."""
 
 
 def matrix(scores: Scores) -> Array:
@@ -71,16 +86,6 @@ def optimality_gap(scores: Scores, target: float = 1.0) -> Any:
 
 AGGREGATES: dict[str, Statistic] = {"mean": mean, "median": median, "iqm": iqm, "optimality_gap": optimality_gap}
 """Every aggregate, by its name in tables and figures."""
-
-
-Index = NDArray[np.integer[Any]]
-
-REPETITIONS = 2000
-SEED = 20240527
-"""Seeds the generators of reports and verdicts, so that the same runs always have the same intervals."""
-LEVEL = 0.95
-AT_ONCE = 2**20
-"""How many numbers are resampled together: 8 MiB."""
 
 
 @dataclass(frozen=True)
@@ -278,16 +283,6 @@ def ranks(
         )
         for k, (name, each) in enumerate(values.items())
     }
-
-
-POWER = 0.8
-ROUNDING = 1e-12
-"""The share of the terms of a sum below which it is their rounding."""
-Range = tuple[float, float]
-ANY: Range = (-inf, inf)
-"""The range of what may have any value."""
-MOST = 1000
-"""The greatest number of runs that `runs_to_decide` gives."""
 
 
 @dataclass(frozen=True)

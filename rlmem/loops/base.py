@@ -167,6 +167,10 @@ class Loop(ABC):
         yield
         self.learn_time += perf_counter() - began
 
+    def explored(self) -> dict[str, float]:
+        """Metrics of how the agent explores at present."""
+        return {f"explore/{name}": value for name, value in self.algo.exploration_metrics(self.exploration).items()}
+
     def record(self, metrics: dict[str, float], episodes: list[Episode]) -> None:
         """Write and show what happened in an iteration."""
         returns = [episode.episode_return for episode in episodes]

@@ -14,8 +14,7 @@ from rlmem.acting.collector import Episode
 from rlmem.errors import Fault
 from rlmem.loops.base import FEWEST_EPISODES, Iteration, Loop, one_thread
 from rlmem.loops.evaluation import Evaluations
-from rlmem.loops.observe import observe
-from rlmem.loops.parts import Output, Training, make_collector
+from rlmem.loops.parts import Output, Training, make_collector, observe
 from rlmem.memory.base import redraw
 from rlmem.replay import Replay
 
@@ -104,8 +103,7 @@ class OffPolicyLoop(Loop):
             enough = self.replay.episodes >= ENOUGH_TO_TELL
             plain = {name.rpartition("/")[2]: value for name, value in metrics.items()}
             self.notices.read(plain, metrics["batch/episodes"] if enough else None, ADVICE)
-        explored = self.algo.exploration_metrics(self.exploration).items()
-        metrics |= {f"explore/{name}": value for name, value in explored}
+        metrics |= self.explored()
         metrics |= {"replay/transitions": self.replay.transitions, "replay/episodes": self.replay.episodes}
         return metrics | self.algo.finite.metrics(), tally.ended
 

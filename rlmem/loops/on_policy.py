@@ -9,8 +9,7 @@ from rlmem.acting.collector import Collector, Episode
 from rlmem.batching import Rollout
 from rlmem.loops.base import Iteration, Loop, one_thread
 from rlmem.loops.evaluation import Evaluations
-from rlmem.loops.observe import observe
-from rlmem.loops.parts import Output, Results, Training, make_collector, own_stream
+from rlmem.loops.parts import Output, Results, Training, make_collector, observe, own_stream
 from rlmem.memory.base import redraw
 from rlmem.types import processes
 
@@ -87,9 +86,7 @@ class OnPolicyLoop(Loop):
         if (deviation := plain.get("ratio_max_dev", 0)) > RATIO_ALARM[self.agent.computes_in]:
             what = f"{self.algo.name}/ratio_max_dev is {deviation:.1e}: training does not read what acting read"
             self.notices.say(f"{what}; a memory or environment that breaks its contract?")
-        explored = self.algo.exploration_metrics(self.exploration).items()
-        explored = {f"explore/{name}": value for name, value in explored}
-        return explored | metrics | self.algo.finite.metrics(), episodes
+        return self.explored() | metrics | self.algo.finite.metrics(), episodes
 
     def state_dict(self) -> dict[str, Any]:
         """On the first process, the states of all processes; the others only send theirs."""

@@ -1,4 +1,4 @@
-"""What a run hands to its loop: what is trained, and where its record goes."""
+"""What a run hands to its loop: what is trained, and where its record goes; and the statistics that both loops keep."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from rlmem.loops.callbacks import Callback
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import Progress, Recorder
 from rlmem.seeding import Streams
-from rlmem.types import processes
+from rlmem.types import Batch, processes
 
 OnNan = Literal["stop", "skip"]
 """What to do with a gradient step whose loss or gradient is not finite."""
@@ -75,3 +75,32 @@ def make_collector(training: Training, output: Output) -> Collector:
     collector = Collector(training.env, training.agent, seed, acting, training.device)  # type: ignore[arg-type]
     collector.say = output.progress.say
     return collector
+
+
+@torch.no_grad()
+def observe(streams: Batch, *networks: Network) -> None:
+    """Add the observations of a rollout, those of all processes, to the running statistics of `networks`.
+
+    Called between rollouts, never between acting on a slot and learning from it on-policy. Networks without such
+    statistics stay as they are. The first observation of every episode counts, and the one that follows each counted
+    action: n + 1 for an episode of n actions, wherever rollouts cut it, since a bootstrap slot's observation counts
+    here and not as slot 0 of the next rollout.
+
+    streams: the streams [N, T+1] of a rollout
+    networks: an agent, and its target network if there is one; all have seen the same observations so far
+    """
+    norms = [norm for network in networks for norm in network.normalisers()]
+    if not norms:
+        return
+    seen = streams.mask & streams.start
+    seen[:, 1:] |= streams.mask[:, :-1]
+    weight = seen.double()[..., None]  # weights: selecting would make CUDA wait
+    summed = processes().summed
+    count = summed(weight.sum())
+    for leaf in dict.fromkeys(norm.leaf for norm in norms):
+        obs = (streams.obs if leaf is None else streams.obs[leaf]).double()
+        mean = summed((weight * obs).sum((0, 1))) / count.clamp(min=1)
+        variance = summed((weight * (obs - mean).square()).sum((0, 1))) / count.clamp(min=1)
+        for norm in norms:
+            if norm.leaf == leaf:
+                norm.add(count, mean, variance)

@@ -1,14 +1,13 @@
 """Approximate gated linear transformer."""
 
 import math
-from collections.abc import Callable
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from rlmem.memory.base import Memory, symbol_of
-from rlmem.memory.blocks import GRUGate, gates_by_symbol
+from rlmem.memory.base import Memory
+from rlmem.memory.blocks import GRUGate
 from rlmem.memory.positions import ages, counting
 from rlmem.scan import Engine, Linear, linear_scan
 from rlmem.types import Layers, PositiveInt
@@ -80,13 +79,6 @@ class AGaLiTe(Memory):
         names = ((f"L{i}.{name}", shape) for i in range(len(self.layers)) for name, shape in self.shapes.items())
         states = {name: like.new_zeros(batch_size, *shape) for name, shape in names}
         return {"tick": like.new_ones(batch_size, dtype=counting(like.dtype))} | states
-
-    def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
-        own = {symbol_of(self, name): of(p) for name, p in self.named_parameters() if not name.startswith("layers.")}
-        for i, layer in enumerate(self.layers):
-            own |= {f"L{i}.{symbol_of(layer, name)}": of(p) for name, p in layer.named_parameters()}
-            own = gates_by_symbol(layer, own, f"L{i}.")
-        return own
 
     def forward(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
         begins = start if self.tick == "episode" else torch.zeros_like(start)

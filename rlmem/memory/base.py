@@ -13,8 +13,8 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from rlmem.scan import Engine, chosen_engine
+from rlmem.scan.cells import over_steps
 from rlmem.scan.native import check_flags
-from rlmem.scan.packed import over_steps
 from rlmem.types import Spans, State, on_host, to_device, where_start
 
 
@@ -102,9 +102,9 @@ class Memory(nn.Module, ABC):
 
         of: what to return for each parameter, e.g. `lambda p: p.grad`. By default a module `W_k = nn.Linear` holds the
         symbols W_k [out, in] and b_k, a norm `ln` ln_scale and ln_bias, and a parameter its own name; a model whose
-        parameters are laid out otherwise overrides this.
+        parameters are laid out otherwise overrides this. A list `layers` holds L0.*, L1.*, ...
         """
-        return {symbol_of(self, name): of(parameter) for name, parameter in self.named_parameters()}
+        return symbols_of(self, of)
 
     @torch.no_grad()
     def load_symbols(self, weights: Mapping[str, Any]) -> None:
@@ -141,6 +141,22 @@ def _literals_checked(init: Callable[..., None]) -> Callable[..., None]:
         init(self, *args, **kwargs)
 
     return checked
+
+
+def symbols_of(module: nn.Module, of: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+    """The weights of a module by the rule of `Memory.symbols`. A part with a method `symbols` names its own."""
+    parts: dict[str, nn.Module] = {}
+    for path, part in module.named_modules():
+        listed = path.rpartition(".")[0] == "layers" and isinstance(module.get_submodule("layers"), nn.ModuleList)
+        if path and (listed or hasattr(part, "symbols")) and not path.startswith(tuple(f"{own}." for own in parts)):
+            parts[path] = part
+    ours = [name for name, _ in module.named_parameters() if not name.startswith(tuple(f"{path}." for path in parts))]
+    weights = {symbol_of(module, name): of(module.get_parameter(name)) for name in ours}
+    for path, part in parts.items():
+        symbols = part.symbols(of) if hasattr(part, "symbols") else symbols_of(part, of)  # type: ignore[operator]
+        prefix = path.replace("layers.", "L") if path.startswith("layers.") else path
+        weights |= {f"{prefix}.{symbol}": weight for symbol, weight in symbols.items()}
+    return weights
 
 
 def symbol_of(memory: nn.Module, name: str) -> str:

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 from rlmem.errors import UserError
 from rlmem.memory.recurrence import LinearRecurrence
-from rlmem.scan import Engine, chosen_engine, convolution, native
+from rlmem.scan import Engine
+from rlmem.scan.convolution import short_convolution
 from rlmem.scan.native import Linear, linear
 
 
@@ -47,6 +48,29 @@ def conjugate(W: Tensor) -> Tensor:
     return torch.view_as_real(torch.view_as_complex(W).conj_physical())
 
 
+def head_width(hidden_size: int, num_heads: int) -> int:
+    """The width of each head. Raises UserError if they do not share `hidden_size` evenly."""
+    if hidden_size % num_heads:
+        raise UserError(f"num_heads={num_heads} does not divide hidden_size={hidden_size}; e.g. num_heads=1")
+    return hidden_size // num_heads
+
+
+def split_heads(u: Tensor, heads: int, steps: int = 1) -> Tensor:
+    """u [B, T, steps * heads * width], in this order, as [B * heads, T * steps, width]."""
+    u = u.unflatten(-1, (steps, heads, -1))
+    return u.permute(0, 3, 1, 2, 4).flatten(2, 3).flatten(0, 1)
+
+
+def join_heads(u: Tensor, heads: int) -> Tensor:
+    """The inverse: u [B * heads, T, width] as [B, T, heads * width]."""
+    return u.unflatten(0, (-1, heads)).transpose(1, 2).flatten(2)
+
+
+def inverse_softplus(x: Tensor) -> Tensor:
+    """u with softplus(u) = x > 0."""
+    return x + torch.log(-torch.expm1(-x))
+
+
 def log_uniform(shape: tuple[int, ...], dt_min: float, dt_max: float) -> Tensor:
     """Logarithms of step sizes, uniform from log dt_min to log dt_max. Raises UserError if dt_min > dt_max."""
     if dt_min > dt_max:
@@ -58,31 +82,6 @@ def sum_normalised(u: Tensor) -> Tensor:
     """The positive parts of u [..., k], divided by their sum plus 1e-5."""
     u = torch.relu(u)
     return u / (1e-5 + u.sum(-1, keepdim=True))
-
-
-def short_convolution(
-    v: Tensor, before: Tensor, start: Tensor, w: Tensor, b: Tensor | None, engine: Engine = "auto"
-) -> tuple[Tensor, Tensor]:
-    """b + sum_j w_j * v_{t-K+j}, j = 1 ... K, over slots of the episode only, and the last K - 1 slots of v.
-
-    v: [B, T, E]
-    before: [B, K - 1, E], the slots before, of the episode that runs then; zeros before its beginning
-    w: [E, K]
-    b: [E]; None: zeros
-    engine: the kernel runs where scans would run on the native engine
-    """
-    T, K = v.shape[1], w.shape[1]
-    episode = F.pad(start.cumsum(1), (K - 1, 0))  # the slots before are in episode 0, which a start at slot 0 ends
-    same = (episode[:, T:] == episode[:, -1:])[..., None]
-    b = v.new_zeros(v.shape[2]) if b is None else b
-    if chosen_engine(engine, v.device) == "native" and native.takes(v, before, w, b):
-        ends = v[:, T - K + 1 :] if T >= K else torch.cat([before, v], 1)[:, T:]
-        return convolution.convolve(v, before, start, w, b), torch.where(same, ends, 0)
-    out, v = b, torch.cat([before, v], 1)
-    for j in range(K):
-        read = (episode[:, j : j + T] == episode[:, K - 1 :])[..., None]
-        out = out + w[:, j] * torch.where(read, v[:, j : j + T], 0)
-    return out, torch.where(same, v[:, T:], 0)
 
 
 class ShortConvolution(nn.Module):
@@ -171,17 +170,10 @@ class GRUGate(nn.Module):
         r, z = torch.sigmoid(r_a + r_e), torch.sigmoid(z_a + z_e - self.bias)
         return torch.lerp(e, torch.tanh(g_a + self.Ug(r * e)), z)
 
-
-def gates_by_symbol(module: nn.Module, weights: dict[str, Tensor], prefix: str = "") -> dict[str, Tensor]:
-    """`weights` by symbol, in which those of the gates of `module` are split: NAME.Wr, NAME.Ur, ..., NAME.bias."""
-    for name, gate in module.named_modules():
-        own = f"{prefix}{name}."
-        if isinstance(gate, GRUGate) and f"{own}W" in weights:
-            for letter, parts in (("W", "rzg"), ("U", "rz")):
-                split = weights.pop(own + letter).chunk(len(parts))
-                weights |= {f"{own}{letter}{part}": value for part, value in zip(parts, split, strict=True)}
-            weights[f"{own}bias"] = weights.pop(f"{prefix}b_{name}")
-    return weights
+    def symbols(self, of: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+        """As `Memory.symbols`."""
+        weights = (*of(self.W.weight).chunk(3), *of(self.U.weight).chunk(2), of(self.Ug.weight), of(self.bias))
+        return dict(zip(("Wr", "Wz", "Wg", "Ur", "Uz", "Ug", "bias"), weights, strict=True))
 
 
 Kind = Literal["glu", "ffn", "linear"]

@@ -9,8 +9,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.memory.base import RecurrentCell
 from rlmem.scan import cells, native
+from rlmem.scan.cells import over_steps
 from rlmem.scan.native import linear
-from rlmem.scan.packed import over_steps
 from rlmem.types import PositiveInt, State
 
 

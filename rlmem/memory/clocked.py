@@ -61,9 +61,6 @@ class Clocked(Memory):
         y, after = self.layer.step(self._timed(x, age), state["layer"], start)
         return y, {"age": age + 1, "layer": after}
 
-    def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
-        return {"w": of(self.w)} | {f"layer.{s}": v for s, v in self.layer.symbols(of).items()}
-
     def _timed(self, x: Tensor, age: Tensor) -> Tensor:
         s = self.w.clamp(0, 1) if self.mix == "clamped" else torch.sigmoid(self.w)
         return torch.lerp(x, sinusoid(age, self.input_size, self.base).to(x.dtype), s)

@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.memory.base import RecurrentCell
 from rlmem.scan import Linear
-from rlmem.scan.packed import SharedWeight, over_steps
+from rlmem.scan.cells import SharedWeight, over_steps
 from rlmem.types import PositiveInt
 
 State = dict[str, Tensor]
@@ -76,28 +76,14 @@ class DNC(RecurrentCell):
         U = SharedWeight(self.U.weight, self.W_x(x), sizes)
         W_xi = SharedWeight(self.W_xi.weight, self.W_xi.bias.expand(x.shape[0], -1), sizes)
 
-        def slot(step: int, before: tuple[DNCState, Tensor]) -> tuple[Tensor, Any]:
+        def slot(step: int, before: tuple[State, Tensor]) -> tuple[Tensor, Any]:
             state, M_unit = before
-            h, s = controller(U.product(state.z), state.s)
+            h, s = controller(U.product(state["z"]), state["s"])
             after = access(interface(W_xi.product(h), self.R, self.W), h, s, state, M_unit)
-            return after[0].z, after
+            return after[0]["z"], after
 
-        first = DNCState(**state)
-        z, (final, _) = over_steps(slot, range(len(sizes)), sizes, (first, unit(first.M)))
-        return self.W_y(z), final._asdict()
-
-
-class DNCState(NamedTuple):
-    """The state of n rows."""
-
-    z: Tensor  # [n, H + R W], (h, r)
-    s: Tensor  # [n, H]
-    M: Tensor  # [n, N, W]
-    L: Tensor  # [n, N, N]
-    p: Tensor  # [n, N]
-    u: Tensor  # [n, N]
-    w_w: Tensor  # [n, N]
-    w_r: Tensor  # [n, R, N]
+        z, (final, _) = over_steps(slot, range(len(sizes)), sizes, (state, unit(state["M"])))
+        return self.W_y(z), final
 
 
 class Interface(NamedTuple):
@@ -136,9 +122,9 @@ def controller(pre: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
     return o * torch.tanh(s), s
 
 
-def access(ask: Interface, h: Tensor, s: Tensor, before: DNCState, M_unit: Tensor) -> tuple[DNCState, Tensor]:
+def access(ask: Interface, h: Tensor, s: Tensor, before: State, M_unit: Tensor) -> tuple[State, Tensor]:
     """One slot: the state after it and unit(M), given those before it and the controller's h and s."""
-    _, _, M, L, p, u, w_w, w_r = before
+    M, L, p, u, w_w, w_r = (before[name] for name in ("M", "L", "p", "u", "w_w", "w_r"))
     kept = reduce(torch.mul, torch.rsub(ask.free * w_r, 1).unbind(1))
     u = torch.addcmul(u + w_w, u, w_w, value=-1) * kept
     w_w = ask.g_w * torch.lerp(content(ask.k_w, M_unit).squeeze(1), allocation(u), ask.g_a)
@@ -151,7 +137,8 @@ def access(ask: Interface, h: Tensor, s: Tensor, before: DNCState, M_unit: Tenso
     by_order = torch.baddbmm(torch.bmm(ask.backward * w_r, L), ask.forward * w_r, L.mT)
     w_r = torch.addcmul(by_order, ask.by_content, content(ask.k_r, M_unit))
     r = torch.bmm(w_r, M)
-    return DNCState(torch.cat([h, r.flatten(1)], 1), s, M, L, p, u, w_w, w_r), M_unit
+    z = torch.cat([h, r.flatten(1)], 1)
+    return {"z": z, "s": s, "M": M, "L": L, "p": p, "u": u, "w_w": w_w, "w_r": w_r}, M_unit
 
 
 def unit(v: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from rlmem.memory.base import RecurrentCell
 from rlmem.memory.gru import Init, TorchCell
-from rlmem.scan.packed import SimpleSequence
+from rlmem.scan.cells import SimpleSequence
 from rlmem.types import PositiveInt
 
 

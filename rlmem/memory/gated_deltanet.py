@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.memory.base import Memory
-from rlmem.memory.blocks import ShortConvolution
-from rlmem.memory.heads import inverse_softplus, join_heads, split_heads
+from rlmem.memory.blocks import ShortConvolution, inverse_softplus, join_heads, split_heads
 from rlmem.scan import Engine, Linear, delta_scan
 from rlmem.types import NonNegativeInt, PositiveInt, State
 

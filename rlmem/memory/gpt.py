@@ -5,7 +5,7 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.errors import UserError
+from rlmem.memory.blocks import head_width
 from rlmem.memory.positions import rotate, rotation, sinusoid
 from rlmem.memory.window import Past, Window
 from rlmem.scan import Linear
@@ -50,8 +50,7 @@ class GPT(Window):
         max_length: PositiveInt = 1024,
     ):
         super().__init__(input_size, hidden_size)
-        if hidden_size % num_heads:
-            raise UserError(f"GPT: num_heads={num_heads} does not divide hidden_size={hidden_size}; e.g. num_heads=1")
+        head_width(hidden_size, num_heads)
         self.positions, self.base, self.num_heads = positions, base, num_heads
         self.caches = {f"L{i}.{part}": (window - 1, hidden_size) for i in range(num_layers) for part in "kv"}
         self.layers = nn.ModuleList(AttentionBlock(hidden_size, num_heads) for _ in range(num_layers))

@@ -11,8 +11,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from rlmem.memory.base import Projecting, RecurrentCell
 from rlmem.scan import cells, native
+from rlmem.scan.cells import over_steps
 from rlmem.scan.native import linear, of_weights, packed
-from rlmem.scan.packed import over_steps
 from rlmem.types import PositiveInt, State, where_start
 
 Init = Literal["torch", "orthogonal", "orthogonal_gates"]
@@ -97,7 +97,7 @@ class TorchCell(RecurrentCell, Projecting):
         return self.over_episodes(sequence, which, state, start)
 
     def _step(self, p: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
-        state = where_start(start, self.initial_state(len(p)), state)
+        state = where_start(start, self.initial_state(p.shape[0]), state)
         if torch.is_grad_enabled() or not self.runs(p, *tree_leaves(state)):
             return self.advance(p, state)
         state = self.states(p, state, torch.tensor([len(p)], device="cpu"))

@@ -6,8 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rlmem.errors import UserError
-from rlmem.memory.blocks import GRUGate, gates_by_symbol
+from rlmem.memory.blocks import GRUGate, head_width
 from rlmem.memory.window import Past, Window
 from rlmem.scan import Linear, attention
 from rlmem.scan.native import linear, of_weights
@@ -63,9 +62,7 @@ class GTrXL(Window):
         queries: Literal["normed", "plain"] = "normed",
     ):
         super().__init__(input_size, hidden_size)
-        if head_size is None and hidden_size % num_heads:
-            raise UserError(f"GTrXL: num_heads={num_heads} does not divide hidden_size={hidden_size}; e.g. num_heads=1")
-        width = head_size or hidden_size // num_heads
+        width = head_size or head_width(hidden_size, num_heads)
         self.num_heads, self.context, self.unfilled, self.queries = num_heads, context, unfilled, queries
         if (context != "window" or unfilled != "masked" or queries != "normed") and type(self) is GTrXL:
             from rlmem.memory.published.gtrxl import PublishedGTrXL  # which derives from this class
@@ -80,12 +77,6 @@ class GTrXL(Window):
     def keep(self, num_layers: int, width: int, window: int) -> None:
         """Set the caches: keys and values of all layers."""
         self.caches = {f"L{i}.{part}": (window - 1, width) for i in range(num_layers) for part in "kv"}
-
-    def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
-        weights = super().symbols(of)
-        for i, layer in enumerate(self.layers):
-            weights = gates_by_symbol(layer, weights, f"L{i}.")
-        return weights
 
     def read(self, x: Tensor, past: Past) -> Tensor:
         e = torch.relu(self.W_emb(x))

@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.memory.base import RecurrentCell
 from rlmem.scan import Linear
-from rlmem.scan.packed import SimpleSequence
+from rlmem.scan.cells import SimpleSequence
 from rlmem.types import Layers, PositiveInt
 
 
@@ -19,7 +19,7 @@ class IndRNN(RecurrentCell):
         h_l' = phi(W_l h_{l-1}' + bi_l + u_l * h_l + b_l),   h_{-1}' = x,   y = the last layer's h'
 
     A unit sees only its own past: u_l [H] is a vector, and time is an elementwise loop, layer after layer, with a
-    hand-written backward (`rlmem.scan.packed`). |u| <= 2^(1/max_length) is kept by clamping the weights in
+    hand-written backward (`rlmem.scan.cells`). |u| <= 2^(1/max_length) is kept by clamping the weights in
     place before they are used, so a weight at the bound still has its gradient. Two biases per layer, and
     u, b ~ U(0, 1), as published.
     State: h [B, L, H].

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.memory.base import RecurrentCell
-from rlmem.scan.packed import SimpleSequence
+from rlmem.scan.cells import SimpleSequence
 from rlmem.types import PositiveFloat, PositiveInt
 
 State = dict[str, Tensor]

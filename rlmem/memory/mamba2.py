@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from rlmem.errors import UserError
 from rlmem.memory.base import Memory
-from rlmem.memory.heads import inverse_softplus, join_heads, split_heads
+from rlmem.memory.blocks import inverse_softplus, join_heads, split_heads
 from rlmem.scan import Engine, Linear, outer_scan
 from rlmem.types import PositiveInt
 

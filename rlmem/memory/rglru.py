@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.errors import UserError
 from rlmem.memory.base import Memory
+from rlmem.memory.blocks import head_width
 from rlmem.scan import Engine, Linear, linear_scan, native, rglru
 from rlmem.scan.rglru import STEEPEST
 from rlmem.types import PositiveInt, where_start
@@ -47,12 +47,10 @@ class RGLRU(Memory):
         engine: Engine = "auto",
     ):
         super().__init__(input_size, hidden_size, engine)
-        if hidden_size % num_heads:
-            raise UserError(f"num_heads={num_heads} does not divide hidden_size={hidden_size}; e.g. num_heads=1")
         if first_slot == "whole":
             self.breaks = {"starts_separate_episodes": "first_slot=whole: a zero state alone does not begin an episode"}
         self.first_slot, self.state_shape = first_slot, (hidden_size,)
-        width = hidden_size // num_heads
+        width = head_width(hidden_size, num_heads)
         self.W_in = nn.Identity() if input_size == hidden_size else Linear(input_size, hidden_size)
         low, high = (radius**2 for radius in RADIUS)
         decay = (torch.rand(hidden_size, dtype=torch.float64) * (high - low) + low).sqrt()

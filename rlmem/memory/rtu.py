@@ -10,8 +10,8 @@ from rlmem.errors import UserError
 from rlmem.memory.base import RecurrentCell
 from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine
+from rlmem.scan.cells import over_steps
 from rlmem.scan.native import linear
-from rlmem.scan.packed import over_steps
 from rlmem.types import PositiveInt, State
 
 Pair = tuple[Tensor, Tensor]

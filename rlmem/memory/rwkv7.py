@@ -8,11 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
-from rlmem.errors import UserError
 from rlmem.memory.base import RecurrentCell
+from rlmem.memory.blocks import head_width
 from rlmem.scan import Linear
-from rlmem.scan.cells import previous_states
-from rlmem.scan.packed import over_steps
+from rlmem.scan.cells import over_steps, previous_states
 from rlmem.types import PositiveInt
 
 State = dict[str, Tensor]
@@ -49,9 +48,7 @@ class RWKV7(RecurrentCell):
         rank: PositiveInt = 16,
     ):
         super().__init__(input_size, hidden_size)
-        if hidden_size % num_heads:
-            raise UserError(f"num_heads={num_heads} does not divide hidden_size={hidden_size}; e.g. num_heads=1")
-        self.num_heads, H, n = num_heads, hidden_size, hidden_size // num_heads
+        self.num_heads, H, n = num_heads, hidden_size, head_width(hidden_size, num_heads)
         self.state_shape = {"x": (H,), "S": (num_heads, n, n)}
         self.W_in = Linear(input_size, H) if input_size != H else nn.Identity()
         place = torch.arange(H) / H

@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.memory.base import Memory
-from rlmem.memory.blocks import log_uniform, short_convolution
+from rlmem.memory.blocks import log_uniform
 from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine, Linear, selective_scan
+from rlmem.scan.convolution import short_convolution
 from rlmem.types import Ge, PositiveFloat, PositiveInt, State
 
 
@@ -70,16 +71,14 @@ class S6(Memory):
 
     def forward(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
         v = self.W_x(x)
-        v, carried = self._convolve(v, state, start) if self.conv_size else (v, {})
+        carried = {}
+        if self.conv_size:
+            before = state.get("v", v[:, :0])
+            v, carried["v"] = short_convolution(v, before, start, self.w_conv, self.b_conv, self.engine)
         u = F.silu(v)
         dt, A = F.softplus(self.W_dt(self.W_r(u))), -self.A_log.exp()
         y, h = selective_scan(dt, u, self.W_B(u), self.W_C(u), A, state["h"], start, self.zero_order_hold, self.engine)
-        return self.W_out((y + self.D * u) * F.silu(self.W_z(x))), {"h": h} | carried
-
-    def _convolve(self, v: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
-        """The causal convolution of v [B, T, E] within each episode, and the last K - 1 slots of v as a state."""
-        v, after = short_convolution(v, state.get("v", v[:, :0]), start, self.w_conv, self.b_conv, self.engine)
-        return v, {"v": after} if self.conv_size > 1 else {}
+        return self.W_out((y + self.D * u) * F.silu(self.W_z(x))), {"h": h} | (carried if self.conv_size > 1 else {})
 
 
 class DiagonalS6(LinearRecurrence):

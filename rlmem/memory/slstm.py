@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
-from rlmem.errors import UserError
 from rlmem.memory.base import RecurrentCell
+from rlmem.memory.blocks import head_width
 from rlmem.scan import Linear, cells, native
+from rlmem.scan.cells import over_steps
 from rlmem.scan.native import linear, of_weights
-from rlmem.scan.packed import over_steps
 from rlmem.types import PositiveInt
 
 State = dict[str, Tensor]
@@ -47,9 +47,7 @@ class SLSTM(RecurrentCell):
         norm: Literal["none", "heads"] = "none",
     ):
         super().__init__(input_size, hidden_size)
-        if hidden_size % num_heads:
-            raise UserError(f"num_heads={num_heads} does not divide hidden_size={hidden_size}; e.g. num_heads=1")
-        self.inputs, self.norm, self.num_heads, width = inputs, norm, num_heads, hidden_size // num_heads
+        self.inputs, self.norm, self.num_heads, width = inputs, norm, num_heads, head_width(hidden_size, num_heads)
         self.state_shape = dict.fromkeys("hcnm", (hidden_size,))
         read = input_size if inputs == "dense" else width
         self.W_in = (

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.errors import UserError
-from rlmem.memory.base import Memory, symbol_of
-from rlmem.memory.blocks import GRUGate, ShortConvolution, gates_by_symbol
+from rlmem.memory.base import Memory
+from rlmem.memory.blocks import GRUGate, ShortConvolution
 from rlmem.scan import Linear
 from rlmem.types import Layers, NonNegativeInt, PositiveInt, State
 
@@ -93,11 +93,6 @@ class Stack(Memory):
 
     def step(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
         return self._read(x, state, start, step=True)
-
-    def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
-        own = {symbol_of(self, name): of(p) for name, p in self.named_parameters() if not name.startswith("layers.")}
-        own = gates_by_symbol(self, own)
-        return own | {f"{name}.{s}": w for name, layer in self._named() for s, w in layer.symbols(of).items()}
 
     def _read(self, x: Tensor, state: State, start: Tensor, step: bool) -> tuple[Tensor, State]:
         z, after = self.W_in(x), dict.fromkeys(state)  # in the same order

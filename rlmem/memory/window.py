@@ -1,12 +1,12 @@
 """The base of memories over the last slots of an episode: caches, resets and masks, written once."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
-from rlmem.memory.base import Memory, symbol_of
+from rlmem.memory.base import Memory
 from rlmem.memory.positions import ages, counting
 from rlmem.scan import attention
 
@@ -36,12 +36,6 @@ class Window(Memory):
     def forward(self, x: Tensor, state: dict[str, Tensor], start: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         past = Past(state, start)
         return self.read(x, past), past.state
-
-    def symbols(self, of: Callable[[Tensor], Tensor] = lambda parameter: parameter) -> dict[str, Tensor]:
-        own = {symbol_of(self, name): of(p) for name, p in self.named_parameters() if not name.startswith("layers.")}
-        for i, layer in enumerate(getattr(self, "layers", ())):
-            own |= {f"L{i}.{symbol_of(layer, name)}": of(p) for name, p in layer.named_parameters()}
-        return own
 
 
 class Past:

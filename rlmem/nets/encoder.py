@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from rlmem.nets.layers import orthogonal
 from rlmem.nets.running import RunningNorm
 from rlmem.scan import Linear
-from rlmem.spaces import JointActions, is_bounded, is_flat
+from rlmem.spaces import JointActions, component_sizes, is_flat
 from rlmem.types import Inputs, NonNegativeInt, PositiveInt
 
 
@@ -34,7 +34,7 @@ class Features(nn.Module):
         self.norm: RunningNorm | None = None
         self.scalar = isinstance(space, spaces.Discrete)
         self.discrete = not isinstance(space, spaces.Box | spaces.MultiBinary)
-        self.clip = unit and isinstance(space, spaces.Box) and is_bounded(space)
+        self.clip = unit and isinstance(space, spaces.Box) and space.is_bounded("both")
         if isinstance(space, spaces.Box | spaces.MultiBinary):
             self.size, self.dims = int(np.prod(space.shape)), len(space.shape)
             scaled = isinstance(space, spaces.Box) and space.dtype == np.uint8 and (space.high > 1).any()
@@ -43,7 +43,7 @@ class Features(nn.Module):
             if normalise and self.dims == 1 and np.issubdtype(space.dtype, np.floating):
                 self.norm = RunningNorm(self.size)
             return
-        nvec = [int(space.n)] if isinstance(space, spaces.Discrete) else [int(n) for n in space.nvec]  # type: ignore[attr-defined]
+        nvec = component_sizes(space)
         first = np.zeros(len(nvec)) if unit else np.atleast_1d(space.start)  # type: ignore[attr-defined]
         code = [f + value for n, f in zip(nvec, first, strict=True) for value in range(n)]
         self.size = len(code)

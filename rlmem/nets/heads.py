@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.nets.layers import POLICY_GAIN, VALUE_GAIN, HeadLayers
+from rlmem.spaces import component_sizes
 
 LOG_STD_INIT = -0.5
 LOG_STD_RANGE = (-2.5, 2.0)
@@ -57,10 +58,8 @@ class PolicyHead(Head):
 
     def __init__(self, input_size: int, action_space: Space, layers: HeadLayers, state_dependent_std: bool = False):
         log_std = None
-        if isinstance(action_space, spaces.Discrete):
-            outputs = [int(action_space.n)]
-        elif isinstance(action_space, spaces.MultiDiscrete):
-            outputs = [int(n) for n in action_space.nvec]
+        if isinstance(action_space, spaces.Discrete | spaces.MultiDiscrete):
+            outputs = component_sizes(action_space)
         else:
             outputs = [action_space.shape[0]] * (2 if state_dependent_std else 1)  # type: ignore[index]
             log_std = None if state_dependent_std else nn.Parameter(torch.full(outputs, LOG_STD_INIT))

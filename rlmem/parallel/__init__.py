@@ -130,7 +130,7 @@ class _Sum(torch.autograd.Function):
         return several.reduce(x.clone(), dist.ReduceOp.SUM)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return gradient, None
 
 

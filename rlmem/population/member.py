@@ -2,8 +2,9 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -13,6 +14,7 @@ from rich.console import Console
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from rlmem.acting.cluster import answer, attached, missing, worker
 from rlmem.acting.workers import closing
 from rlmem.errors import Fault, UserError
 from rlmem.loops.base import Loop
@@ -23,15 +25,21 @@ from rlmem.record.checkpoint import State
 from rlmem.record.loggers import make_loggers
 from rlmem.record.recorder import Progress, Recorder
 from rlmem.run.assemble import assemble, learning_threads
-from rlmem.run.make_loop import make_loop
-from rlmem.run.resume import Fresh, Restored, Start, begin, unfit, warm_start
+from rlmem.run.resume import Start, begin, unfit, warm_start
 from rlmem.run.stored import checkpoints, fitting, stored_config
 from rlmem.run.summary import summary
+from rlmem.run.train import make_loop
 from rlmem.system.failures import as_faults
 from rlmem.system.received import json_rows
 
 ROUND = "population.round"
 """Key of the experiment in an agent's checkpoints: the number of rounds that it has completed."""
+
+SLICE = 10.0
+"""Seconds that agents train between checks of their progress and of signals."""
+
+RESTARTS = 3
+"""How many times the process of an agent is replaced when it dies."""
 
 Weights = dict[str, Any]
 """What an agent has learnt: `agent`, its network, and what its algorithm adds (`Algorithm.learnt`)."""
@@ -79,11 +87,11 @@ class Member:
         console, log = Console(quiet=True, force_terminal=False), self.run_dir / "log.txt"
         with closing(parts.env), Progress(config.settings.total_steps, log, start.step, console) as progress:
             progress.say(summary(config, parts, str(self.run_dir)))
-            if isinstance(start, Restored):
+            if start.state is not None:
                 rundir.describe(self.run_dir, config, resumed_at=start.step)
             recorder, loop = Recorder(self.run_dir, progress.say), None
             try:
-                warmed = warm_start(config, parts) if isinstance(start, Fresh) else None
+                warmed = warm_start(config, parts) if start.state is None else None
                 if warmed:
                     progress.say(warmed)
                 loop = make_loop(config, parts, self.run_dir, recorder, progress)
@@ -117,9 +125,9 @@ class Member:
                 what = f"{self.run_dir}: no intact checkpoint of step {step} or later, where round {rounds} left it"
                 raise UserError(f"{what}; restore its files or start a new population") from error
             kept.drop_after(-1)
-            return Fresh()
+            return Start()
         kept.drop_after(state["step"])
-        return Restored(state, state["step"])
+        return Start(state["step"], state)
 
     def train(self, episodes: int, seconds: float = float("inf")) -> Standing:
         """Train until the agent has `episodes`, or for about `seconds`, at least for one turn of the loop."""
@@ -203,3 +211,38 @@ def in_this_process(folder: Path, agents: int) -> Iterator[Ask]:
             members.append(Member(folder, agent))
             stack.enter_context(members[-1].stack)
         yield lambda method, arguments: {agent: method(members[agent], *given) for agent, given in arguments.items()}
+
+
+@contextmanager
+def on_ray(folder: Path, agents: int, gpus: float) -> Iterator[Ask]:
+    """Every agent of the population in `folder` on Ray: the cluster of RAY_ADDRESS, or one for this command alone.
+
+    Each takes a core, and reserves `gpus` GPUs. The machines must share the directory. Raises UserError if Ray is
+    not installed, or has too few cores or GPUs.
+    """
+    if problem := missing():
+        raise UserError(f"--ray: {problem}")
+    with attached(None, agents, key="--agents", needs_gpus=gpus > 0) as ray:
+        if gpus * agents > (there := ray.cluster_resources().get("GPU", 0)):
+            what = f"{agents} agents need {gpus * agents:g}, and Ray has {there:g}"
+            raise UserError(f"--gpus {gpus:g}: {what}; e.g. --gpus {there / agents:g}")
+        resources = {"max_restarts": RESTARTS, "max_task_retries": RESTARTS, "num_gpus": gpus}
+        actors = [worker(ray, partial(Member, folder.absolute(), agent), **resources) for agent in range(agents)]
+
+        def ask(method: Callable[..., Any], arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
+            asked = {agent: actors[agent].call.remote(method, *given) for agent, given in arguments.items()}
+            results = {}
+            for agent, reference in asked.items():
+                try:
+                    results[agent] = answer(ray, reference)
+                except ray.exceptions.RayActorError as error:
+                    raise Fault(f"{name(agent)}: its process on Ray died {RESTARTS + 1} times") from error
+            return results
+
+        try:
+            yield ask
+        finally:
+            with suppress(Exception):
+                ray.get([actor.close.remote() for actor in actors], timeout=SLICE)
+            for actor in actors:
+                ray.kill(actor)

@@ -9,9 +9,8 @@ from scipy.stats import ttest_ind_from_stats
 
 from rlmem.config.messages import shell
 from rlmem.errors import Fault
-from rlmem.population.cluster import SLICE, on_ray
 from rlmem.population.history import History
-from rlmem.population.member import Ask, Member, Standing, in_this_process
+from rlmem.population.member import SLICE, Ask, Member, Standing, in_this_process, on_ray
 from rlmem.population.spec import Population, name, read
 from rlmem.record import rundir
 from rlmem.record.recorder import Progress

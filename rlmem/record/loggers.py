@@ -39,7 +39,7 @@ def make_loggers(values: Mapping[str, Any], run_dir: Path, say: Callable[[str], 
         if "_target_" not in node:
             continue
         try:
-            require_kind(node["_target_"], (Logger,))
+            require_kind(name, node["_target_"], Logger)
             logger = build(node, run_dir=run_dir, run=run)
         except Exception as error:  # a logger must never stop a run, whatever its library raises
             say(f"logger={name} could not start: {first_line(error)}; the run goes on, metrics.jsonl has every row")
@@ -213,18 +213,6 @@ class WandbLogger(WandbRun):
             super().__init__(run_dir, run, "offline", run_dir, init_timeout, place, artifact)
         if chosen == "online" and self.note is None:
             self.note = f"logger=wandb: {self.run.url}"
-
-    def log(self, number: int, row: Mapping[str, float]) -> None:
-        self._advising(super().log, number, row)
-
-    def close(self, failed: bool) -> None:
-        self._advising(super().close, failed)
-
-    def _advising(self, method: Callable[..., None], *arguments: Any) -> None:
-        try:
-            method(*arguments)
-        except Exception as error:
-            raise RuntimeError(f"{first_line(error)}; {self.later}") from error
 
 
 class NoKey(UserError):

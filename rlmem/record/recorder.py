@@ -36,7 +36,10 @@ FIRST_TO_GO = ("split", "best", "bar", "rate", "score")
 
 @runtime_checkable
 class Logger(Protocol):
-    """Shows the metrics of a run elsewhere. An exception that it raises is reported once and turns it off."""
+    """Shows the metrics of a run elsewhere. An exception that it raises is reported once and turns it off.
+
+    The report ends with its attribute `later`, a sentence, if it has one.
+    """
 
     def log(self, number: int, row: Mapping[str, float]) -> None:
         """Show row `number` of metrics.jsonl. Rows come in order from 0, each once, and all again in a resumed run."""
@@ -78,9 +81,10 @@ class Recorder:
         self.shown += 1
 
     def _turn_off(self, name: str, error: Exception) -> None:
+        logger = self.loggers.pop(name)
         with suppress(Exception):
-            self.loggers.pop(name).close(failed=True)
-        self.say(f"logger={name} stopped: {first_line(error)}; the run goes on, metrics.jsonl has every row")
+            logger.close(failed=True)
+        self.say(f"logger={name} stopped: {_reason(logger, error)}; the run goes on, metrics.jsonl has every row")
 
     def metrics(self, step: int, values: Mapping[str, float]) -> dict[str, float]:
         """Write a row of metrics, numbers or tensors of one, after `step` environment steps, and show and return it."""
@@ -131,7 +135,12 @@ class Recorder:
             try:
                 logger.close(failed)
             except Exception as error:  # as in `_show`
-                self.say(f"logger={name} did not close: {first_line(error)}; metrics.jsonl has every row")
+                self.say(f"logger={name} did not close: {_reason(logger, error)}; metrics.jsonl has every row")
+
+
+def _reason(logger: Logger, error: Exception) -> str:
+    """The text of a logger's error, and what it advises to do later."""
+    return "; ".join(filter(None, [first_line(error), getattr(logger, "later", None)]))
 
 
 Position = Mapping[str, Any]

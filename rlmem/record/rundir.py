@@ -119,7 +119,7 @@ def lock(path: Path, name: str = ".lock") -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process trains in this directory; one that starts at this moment may be refused the lock."""
+    """True if a process trains in this directory; one that starts at this moment may be refused the lock."""
     try:
         return is_held(path / ".lock")
     except OSError:
@@ -127,7 +127,7 @@ def is_locked(path: Path) -> bool:
 
 
 def is_held(file: Path) -> bool:
-    """Whether a process holds this lock. Raises OSError if that cannot be seen."""
+    """True if a process holds this lock. Raises OSError if that cannot be seen."""
     if file.is_symlink() or not file.is_file():  # opening it would write through the link
         return False
     try:

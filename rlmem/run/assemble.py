@@ -1,33 +1,43 @@
 """From a checked configuration to the parts of a run, which fit its machine; nothing is written here."""
 
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 
 from rlmem.acting.workers import closing
-from rlmem.agents.actor_critic import Network
+from rlmem.agents.actor_critic import Exploration, Network
+from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.algos.base import Learner, Outline, Plan
 from rlmem.batching import Batching
+from rlmem.config.catalog import option
 from rlmem.config.compose import Config
 from rlmem.config.messages import to_text
+from rlmem.config.rules import several_parts
 from rlmem.config.schema import Settings
+from rlmem.config.targets import locate
 from rlmem.errors import NotHere, UserError, one_line
 from rlmem.loops.base import one_thread
-from rlmem.memory.base import Memory
+from rlmem.nets.encoder import InputEncoder
 from rlmem.nets.graphs import Capture
+from rlmem.nets.leaves import Leaves
 from rlmem.parallel import launched
 from rlmem.record.checkpoint import State
-from rlmem.run.build import MANY_ENVS, build_group, build_memory, make_evaluation_env, make_source, require_same_spaces
+from rlmem.run.environments import MANY_ENVS, make_evaluation_env, make_source, read_leaves, require_same_spaces
 from rlmem.run.forecast import large_agent, require_memory
-from rlmem.run.stored import load_agent
-from rlmem.run.trunks import make_trunks, with_encoder
+from rlmem.run.nodes import build_group, build_memory
+from rlmem.run.stored import load_agent, stored_config
 from rlmem.scan import native
 from rlmem.seeding import Streams
+from rlmem.spaces import is_tree, leaves
 from rlmem.system.hardware import cores
+
+SEVERAL_PARTS = "the observation has several parts"
 
 
 @dataclass
@@ -58,54 +68,157 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
     num_envs: environments of an agent that acts but does not learn; None: those of the configuration, to learn
     dry_run: build only what `summary` needs: a single environment, and a large agent as shapes without numbers
     """
-    settings = config.settings
+    settings, streams, learns = config.settings, Streams(config.settings.seed), num_envs is None
     if settings.on_exists == "resume" and settings.run_dir is None:
         raise UserError("on_exists=resume: expected the run's directory as well; e.g. run_dir=runs/my_run")
-    streams = Streams(settings.seed)
     device = choose_device(settings.device)
-    if settings.compile != "off" and num_envs is None:
+    if settings.compile != "off" and learns:
         _require_graphs(settings, device)
     _compute_in(settings.precision, device)
-    algo, batching = build_group(config, "algo"), build_group(config, "batching")
+    algo, batching = build_group(config, "algo", Learner), build_group(config, "batching", Batching)
+
     asked = num_envs or _share_of_envs(config, algo, device) or config.values["env"].get("num_envs")
     only_one = asked is not None and (dry_run or asked > MANY_ENVS)
-    env = make_source(config, asked, only_one, exact=num_envs is None)
+    env = make_source(config, asked, only_one, exact=learns)
     config = with_encoder(config, env.single_observation_space)
     if replaced := config.values["env"].get("evaluation"):
         with closing(make_evaluation_env(config, 1)) as other:
             require_same_spaces(config, env, other, f"env.evaluation={to_text(replaced)}")
+
     rows = algo.rows or asked or getattr(env, "num_envs", 1)
-    plan = Plan(config.choices, env, batching, settings.total_steps, rows, settings.trainer.devices, num_envs is None)
+    plan = Plan(config.choices, env, batching, settings.total_steps, rows, settings.trainer.devices, learns)
     outline = algo.outline(plan)
-    problems = [*outline.problems]
-    if settings.evaluation.video_every is not None and not algo.acts:
-        what = f"nothing acts in a run of algo={config.choices['algo']}"
-        problems.append(f"evaluation.video_every={settings.evaluation.video_every}: {what}; e.g. null")
-    if settings.evaluation.stop_at is not None and settings.evaluation.every is None:
-        problems.append("evaluation.stop_at: there are evaluations only at the end; e.g. evaluation.every=50000")
-    if problems:
+    if problems := [*outline.problems, *_problems_of_evaluation(config, algo)]:
         raise UserError(*problems)
 
-    def make_agent(make_memory: Callable[[int], Memory]) -> Network:
-        seen = algo.encoded(env.single_observation_space)
-        trunks = make_trunks(config, seen, env.single_action_space, make_memory, device, algo.separate)
-        return algo.make_agent(trunks, env.single_action_space)
-
-    agent = large_agent(config, make_agent, device, learns=num_envs is None)
+    agent = large_agent(config, lambda: make_agent(config, algo, env, torch.device("meta")), device, learns)
     if agent is None or not dry_run:
         with streams.module_init("init"), one_thread():  # orthogonal weights round differently on more threads
             try:
-                agent = make_agent(lambda size: build_memory(config, size, device)).to(device)
+                agent = make_agent(config, algo, env, device).to(device)
             except (RuntimeError, MemoryError) as error:  # torch's error for what is too large
                 raise UserError(f"memory={config.choices['memory']}: cannot be built ({one_line(error)})") from error
     agent.computes_in = settings.precision
-    if num_envs is None:
+    if learns:
         require_memory(plan, agent, outline.storage, device)
     if only_one and not dry_run:
         env.close()
-        env = make_source(config, asked, exact=num_envs is None)
+        env = make_source(config, asked, exact=learns)
         plan = replace(plan, env=env)
     return Parts(config, streams, device, env, agent, algo, batching, rows, plan, outline)
+
+
+def make_agent(config: Config, algo: Learner, env: Any, device: torch.device) -> Network:
+    """The agent of a configuration, from the bottom up: encoder, memory, trunk, agent."""
+    observed, actions = algo.encoded(env.single_observation_space), env.single_action_space
+    actor, critic = _leaves_read(config, observed)
+    encoder, leaf = _encoder(config, observed, actions, actor)
+    memory = build_memory(f"memory={config.choices['memory']}", config.values["memory"], encoder.output_size, device)
+    trunk = Trunk(encoder, memory, leaf)
+    if not algo.separate:
+        return algo.make_agent(Trunks(trunk), actions)
+    encoder, leaf = _encoder(config, observed, actions, critic, of_critic=True)
+    memory = build_memory(*_critic_memory(config), encoder.output_size, device)
+    return algo.make_agent(Trunks(trunk, Trunk(encoder, memory, leaf)), actions)
+
+
+def with_encoder(config: Config, observation_space: Space) -> Config:
+    """`config` with another encoder where the actor reads several parts. Raises UserError if one was chosen."""
+    if not is_tree(observation_space):
+        return config
+    names, chosen = read_leaves(config, list(leaves(observation_space)))[0], config.choices["encoder"]
+    if len(names) == 1 or _reads_leaves(config.values["encoder"]):
+        return config
+    needed, kept = several_parts()
+    if any(line.startswith("encoder=") for line in config.overrides):
+        what = f"reads one part of an observation, and that of env={config.choices['env']} has: {', '.join(names)}"
+        raise UserError(f"encoder={chosen}: {what}; e.g. encoder={needed}")
+    for line in config.overrides:
+        path, equals, _ = line.lstrip("+").partition("=")
+        if equals and path.startswith("encoder.") and path.removeprefix("encoder.") not in kept:
+            what = f"is for encoder={chosen}, and env={config.choices['env']} needs encoder={needed}: {SEVERAL_PARTS}"
+            raise UserError(f"{line}: {what}; e.g. encoder={needed}, or without {path}")
+    before = config.values["encoder"]
+    encoder = option("encoder", needed) | {key: before[key] for key in kept if key in before}
+    return replace(
+        config,
+        values=config.values | {"encoder": encoder},
+        choices=config.choices | {"encoder": needed},
+        ruled=config.ruled | {"encoder": SEVERAL_PARTS},
+    )
+
+
+LeafNames = list[str] | None
+"""Paths of leaves; None for an observation of a single part."""
+
+
+def _leaves_read(config: Config, observed: Space) -> tuple[LeafNames, LeafNames]:
+    """The leaves that actor and critic read. Raises UserError if `encoder.leaves` names another."""
+    if not is_tree(observed):
+        return None, None
+    actor, critic = read_leaves(config, list(leaves(observed)))
+    read = [name for name in leaves(observed) if name in {*actor, *critic}]
+    if unknown := [name for name in _leaf_settings(config.values["encoder"]) if name not in read]:
+        what = f"`{unknown[0]}` is no leaf that is read; these are: {', '.join(read)}"
+        raise UserError(f"encoder.leaves: {what}; e.g. encoder.leaves={{}}")
+    return actor, critic
+
+
+def _encoder(
+    config: Config, observed: Space, actions: Space, names: LeafNames, of_critic: bool = False
+) -> tuple[InputEncoder, str | None]:
+    """The encoder of some leaves, and the leaf that it reads; None: it reads all of them."""
+    build_encoder = partial(build_group, config, "encoder", InputEncoder, action_space=actions)
+    if names is None:
+        return build_encoder(observation_space=observed), None
+    node, parts = config.values["encoder"], {name: leaves(observed)[name] for name in names}
+    if _reads_leaves(node):
+        read: dict[str, Any] = {"include": names, "exclude": []} if "include" in node else {}
+        if settings := _leaf_settings(node):
+            read["leaves"] = {name: setting for name, setting in settings.items() if name in parts}
+        return build_encoder(observation_space=spaces.Dict(parts), **read), None
+    if len(parts) == 1:
+        ((leaf, space),) = parts.items()
+        try:
+            return build_encoder(observation_space=space), leaf
+        except UserError:
+            if not of_critic:
+                raise
+    # A critic that reads more than the actor, or what the actor's encoder cannot.
+    shared = {key: node[key] for key in several_parts()[1] if key in node}
+    return Leaves(spaces.Dict(parts), actions, include=names, **shared), None
+
+
+def _reads_leaves(node: dict[str, Any]) -> bool:
+    return bool(getattr(locate(node["_target_"]), "reads_leaves", False))
+
+
+def _leaf_settings(node: dict[str, Any]) -> dict[str, Any]:
+    """The settings of single leaves by their paths, of an encoder that has some."""
+    settings = node.get("leaves") if _reads_leaves(node) else None
+    return settings if isinstance(settings, dict) else {}
+
+
+def _critic_memory(config: Config) -> tuple[str, dict[str, Any]]:
+    """Name and node of the critic's memory: `algo.critic_memory`, as wide as that of `config`, or else the same."""
+    ours, name = config.values["memory"], config.values["algo"].get("critic_memory")
+    if name is None:
+        return f"memory={config.choices['memory']}", ours
+    try:
+        node = option("memory", name)
+    except UserError as error:
+        raise UserError(f"algo.critic_memory={to_text(name)}: {error}") from error
+    width = {"hidden_size": ours["hidden_size"]} if "hidden_size" in node and "hidden_size" in ours else {}
+    return f"memory={name}", node | width
+
+
+def _problems_of_evaluation(config: Config, algo: Learner) -> Iterator[str]:
+    evaluation = config.settings.evaluation
+    if evaluation.video_every is not None and not algo.acts:
+        what = f"nothing acts in a run of algo={config.choices['algo']}"
+        yield f"evaluation.video_every={evaluation.video_every}: {what}; e.g. null"
+    if evaluation.stop_at is not None and evaluation.every is None:
+        yield "evaluation.stop_at: there are evaluations only at the end; e.g. evaluation.every=50000"
 
 
 def assemble_trained(
@@ -121,6 +234,32 @@ def assemble_trained(
     except BaseException:
         parts.env.close()
         raise
+
+
+class Trained(NamedTuple):
+    """A run with the agent of a checkpoint, and one environment.
+
+    step: environment steps that the agent has learnt from
+    exploration: how far sampled actions depart from the policy, as at the end of training
+    """
+
+    config: Config
+    parts: Parts
+    step: int
+    exploration: Exploration
+
+
+def open_trained(
+    run_dir: Path, which: int | str | None = None, overrides: Sequence[str] = (), trust: bool = False
+) -> Trained:
+    """A run whose agent acts. Raises UserError if nothing acts in it; the others are as for `stored_config`."""
+    config = stored_config(run_dir, overrides, trust)
+    parts, checkpoint = assemble_trained(config, run_dir, which)
+    if not parts.algo.acts:
+        parts.env.close()
+        raise UserError(f"{run_dir}: nothing acts in a run of algo={config.choices['algo']}; e.g. a run of algo=ppo")
+    total = config.settings.total_steps
+    return Trained(config, parts, checkpoint["step"], parts.algo.explore(total, total))
 
 
 def choose_device(name: str) -> torch.device:

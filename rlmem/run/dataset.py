@@ -16,11 +16,10 @@ from rlmem.config.targets import locate, makes
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
 from rlmem.record.checkpoint import sha256
-from rlmem.run.assemble import assemble_trained
-from rlmem.run.build import EVAL_ENVS, make_env
-from rlmem.run.stored import parse_source, stored_config
+from rlmem.run.assemble import open_trained
+from rlmem.run.environments import EVAL_ENVS, make_env
+from rlmem.run.stored import parse_source
 from rlmem.seeding import Streams
-from rlmem.spaces import is_bounded
 from rlmem.supervised.dataset.file import Recording, joined, read, require_new_file, write
 from rlmem.supervised.dataset.play import agent_player, play, uniform
 from rlmem.supervised.windows import Partial
@@ -78,14 +77,9 @@ def imported(path: Path, overrides: Sequence[str], out: Path) -> Recording:
 
 def _record_run(source: str, episodes: int, seed: int, greedy: bool, trust: bool) -> tuple[Recording, Config]:
     run, which = parse_source(source)
-    trained = stored_config(run, ["device=cpu"], trust)
-    parts, _ = assemble_trained(trained, run, which)
+    trained, parts, _, exploration = open_trained(run, which, ["device=cpu"], trust)
     parts.env.close()
-    if not parts.algo.acts:
-        raise UserError(f"{run}: nothing acts in a run of algo={trained.choices['algo']}; e.g. a run of algo=ppo")
     streams, config = Streams(seed), _with_full_state(trained)
-    total_steps = trained.settings.total_steps
-    exploration = parts.algo.explore(total_steps, total_steps)  # as at the end of its run
     with closing(_environment(config, episodes)) as env, one_thread():
         size = _sizes(env)[0]
         seen = parts.env.seen_slots() if hasattr(parts.env, "seen_slots") else [*range(size)]
@@ -118,7 +112,7 @@ def _sizes(env: VectorEnv) -> tuple[int, int]:
         raise UserError(f"observations {seen}: a data set holds rows of numbers; e.g. env=hopper")
     if isinstance(acts, spaces.Discrete):
         return seen.shape[0], 1
-    if not isinstance(acts, spaces.Box) or len(acts.shape) != 1 or not is_bounded(acts):
+    if not isinstance(acts, spaces.Box) or len(acts.shape) != 1 or not acts.is_bounded("both"):
         raise UserError(f"actions {acts}: a data set holds numbers between bounds, or one choice; e.g. env=hopper")
     return seen.shape[0], acts.shape[0]
 

@@ -8,10 +8,10 @@ from typing import Any, Literal, get_args, get_origin
 
 from gymnasium import Space, spaces
 
-from rlmem.config.catalog import default_choices, description, node_of, option_files
+from rlmem.config.catalog import description, node_of, option_files
 from rlmem.config.targets import annotation, build, locate, parameters, require_kind
 from rlmem.errors import UserError
-from rlmem.run.build import BASES
+from rlmem.run.environments import KINDS
 from rlmem.spaces import is_tree, leaves
 
 PLAYERS = ("random", "memoryless", "oracle")
@@ -74,7 +74,7 @@ def _row(file: Path, node: dict[str, Any]) -> tuple[Row, Any]:
     if "???" in node.values():  # the user names the environment
         return row, None
     try:
-        require_kind(str(node.get("_target_")), BASES["env"])  # a list calls nothing else
+        require_kind(file.stem, str(node.get("_target_")), KINDS)  # a list calls nothing else
         env = build(node | ({"num_envs": 1} if "num_envs" in node else {}))
     except (ImportError, UserError, ValueError):  # its package is not installed, or the backend does not have it
         return row, None
@@ -103,30 +103,3 @@ def short(space: Space) -> str:
         return "; ".join(f"{name} {short(leaf)}" for name, leaf in leaves(space).items())
     shape = space.shape or ()
     return f"R{shape[0]}" if len(shape) == 1 else "x".join(map(str, shape))
-
-
-def as_text(lines: Sequence[str] = (), names: Sequence[str] = ()) -> str:
-    """Aligned columns; `*` marks the default; `names` as for `rows`."""
-    default, last = default_choices()["env"], ""
-    table: list[tuple[str, ...]] = [("env", "level", "observes", "acts", "steps", "recall", *PLAYERS, "")]
-    for row in rows(lines, names):
-        name = "" if row.name == last else f"{row.name}{' *' if row.name == default else ''}"
-        scores = [_number(getattr(row, player)) for player in PLAYERS]
-        text = row.description if name else ""
-        level = row.level or row.backend or ""
-        table.append((name, level, row.observation, row.action, row.steps, row.recall, *scores, text))
-        last = row.name
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    formats = [f"{'>' if 5 < column < 9 else '<'}{width}" for column, width in enumerate(widths)]
-    aligned = ["  ".join(map(format, line, formats)).rstrip() for line in table]
-    legend = "observes, acts: 4 is one of four, 4,4 two of four each, R3 three numbers, 3x5x5 an image"
-    recalled = "recall: slots back to what must be recalled, 0: nothing need be; -: nobody knows"
-    scored = "random, memoryless, oracle: mean return of an episode of `steps` (docs/environments.md)"
-    levels = "level: env.level, or env.backend of tasks without levels"
-    return "\n".join([*aligned, "", levels, legend, recalled, scored])
-
-
-def _number(score: float | None) -> str:
-    if score is None:
-        return ""
-    return f"{score:.3f}" if abs(score) < 10 else f"{score:,.1f}"

@@ -13,7 +13,7 @@ from rlmem.config.messages import shell
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
 from rlmem.run.assemble import assemble_trained
-from rlmem.run.build import EVAL_ENVS, evaluation_node, make_evaluation_env, require_same_spaces
+from rlmem.run.environments import EVAL_ENVS, evaluation_node, make_evaluation_env, require_same_spaces
 from rlmem.run.stored import refuse_others, stored_config
 from rlmem.seeding import Streams
 from rlmem.system.strictjson import dumps

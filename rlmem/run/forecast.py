@@ -19,7 +19,6 @@ from torch.utils._pytree import tree_leaves
 from rlmem.algos.base import Learner, Plan, Storage
 from rlmem.config.compose import Config
 from rlmem.config.overrides import leaf_paths
-from rlmem.config.targets import build
 from rlmem.errors import UserError
 from rlmem.spaces import is_tree, leaves, readable_type
 
@@ -49,7 +48,7 @@ def large_agent(config: Config, make_agent: Callable[..., Any], device: torch.de
     example = f"e.g. a smaller {' or '.join(sorted(large, key=large.__getitem__, reverse=True))}"
     try:
         with torch.device("meta"), _TensorCount() as made:
-            agent = make_agent(lambda size: build(nodes["memory"], input_size=size))
+            agent = make_agent()
             state = tensor_bytes(agent.initial_state(1))
     except Exception as error:
         if "overflow" in str(error).lower():  # of 64 bits

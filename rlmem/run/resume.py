@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
 
 from rlmem.config.compose import Config
 from rlmem.config.messages import shell, to_text
@@ -22,56 +21,37 @@ from rlmem.types import processes
 
 
 @dataclass(frozen=True)
-class Fresh:
-    """A run that begins with its first step.
+class Start:
+    """Where a run begins: with its first step, or from a checkpoint.
 
+    step: environment steps that it has taken
+    state: the checkpoint, which `begin` empties after loading, so that a replay is not held twice; None: there is none
     weights: a sentence about the weights that the agent begins with, if they are another run's
-    again: whether the run has begun before, but has no checkpoint
-    aside: a sentence about what lay in its directory, if that was of no use
+    remark: a sentence for the log, or None
     """
 
+    step: int = 0
+    state: State | None = None
     weights: str | None = None
-    again: bool = False
-    aside: str | None = None
-
-    step: ClassVar[int] = 0
+    remark: str | None = None
 
     def __str__(self) -> str:
-        again = "no checkpoint yet: starting from the beginning" if self.again else None
-        return "\n".join(line for line in (self.weights, again, self.aside) if line)
-
-
-@dataclass(frozen=True)
-class Restored:
-    """A run that continues from a checkpoint.
-
-    state: the checkpoint; `begin` empties it after loading, so that a replay is not held twice
-    step: environment steps at the checkpoint
-    warning: see `rlmem.record.provenance.why_digits_differ`
-    """
-
-    state: State
-    step: int
-    warning: str | None = None
-
-    def __str__(self) -> str:
-        return f"resumed at step {self.step}" + (f"; {self.warning}" if self.warning else "")
-
-
-Start = Fresh | Restored
+        if self.state is not None:
+            return f"resumed at step {self.step}" + (f"; {self.remark}" if self.remark else "")
+        return "\n".join(line for line in (self.weights, self.remark) if line)
 
 
 def find_start(run_dir: Path) -> Start:
     """Where a run continues: its newest checkpoint that `unfit` accepts. Raises UserError if it has only others."""
     kept = stored.checkpoints(run_dir)
     if not kept.paths():
-        return Fresh(again=True)
+        return Start(remark="no checkpoint yet: starting from the beginning")
     try:
         state = kept.load(lambda state: unfit(run_dir, state))[1]
     except FileNotFoundError as error:
         what = f"{error}, of which the record has all rows; expected what `rlmem train` wrote"
         raise UserError(f"{run_dir}: {what}; restore the files or start a new run") from error
-    return Restored(state, state["step"])
+    return Start(state["step"], state)
 
 
 def unfit(run_dir: Path, state: State) -> str | None:
@@ -95,11 +75,11 @@ def open_run(config: Config, parts: Parts, resumed: Path | None) -> Iterator[tup
     """
     settings = config.settings
     if resumed is None and settings.on_exists != "resume":
-        fresh = Fresh(warm_start(config, parts))
+        start = Start(weights=warm_start(config, parts))
         run_dir = rundir.create(config)
         with rundir.lock(run_dir):
             rundir.describe(run_dir, config)
-            yield run_dir, fresh
+            yield run_dir, start
         return
     run_dir = resumed or Path(str(settings.run_dir))  # `assemble` requires one
     stored.require_record(run_dir)
@@ -110,19 +90,18 @@ def open_run(config: Config, parts: Parts, resumed: Path | None) -> Iterator[tup
         example = f"rlmem resume {shell(run_dir)} total_steps=2000000"
         elsewhere = f"restore {run_dir / 'config.yaml'}" if resumed else f"run_dir={run_dir}_2"
         found = find_start(run_dir) if resumed else _usable_start(config, run_dir, elsewhere)
-        start: Start
-        if isinstance(found, Restored):
+        if found is not None and found.state is not None:
             where = f"the checkpoint in {run_dir}"
             stored.require_same_experiment(found.state["experiment"], config, where, elsewhere)
             if (total := settings.total_steps) < found.step:
                 what = f"total_steps={total}: the run has taken {found.step} steps; expected at least as many"
                 raise UserError(f"{what}; e.g. {example if resumed else f'total_steps={found.step}'}")
-            start = replace(found, warning=why_digits_differ(RunRecord(run_dir).about))
+            start = replace(found, remark=why_digits_differ(RunRecord(run_dir).about))
         else:
-            weights, aside = warm_start(config, parts), None
+            start = replace(found or Start(), weights=warm_start(config, parts))
             if found is None and (moved := rundir.move_aside(run_dir)):
-                aside = f"{run_dir}: what was there is damaged and lies in {moved} now; starting from the beginning"
-            start = Fresh(weights, found is not None, aside)
+                damaged = f"{run_dir}: what was there is damaged and lies in {moved} now"
+                start = replace(start, remark=f"{damaged}; starting from the beginning")
         if found is not None:
             stored.checkpoints(run_dir, settings.checkpoint.keep).drop_after(start.step)
         rundir.describe(run_dir, config, resumed_at=None if found is None else start.step)
@@ -147,14 +126,13 @@ def _usable_start(config: Config, run_dir: Path, elsewhere: str) -> Start | None
         raise
     except UserError:
         return None
-    return start if described or isinstance(start, Restored) else None
+    return start if described or start.state is not None else None
 
 
 def begin(loop: Loop, start: Start | None = None) -> Start:
     """Bring the loop to the `start` of the run, which is returned; the first process sends it to the others."""
-    restored, fields = processes().of_first((isinstance(start, Restored), {} if start is None else vars(start)))
-    start = Restored(**fields) if restored else Fresh(**fields)
-    if isinstance(start, Restored):
+    start = Start(**processes().of_first(vars(start or Start())))
+    if start.state is not None:
         loop.load_state_dict(start.state)
         start.state.clear()
         return start

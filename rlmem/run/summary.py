@@ -15,10 +15,10 @@ from rlmem.config.rules import FEWEST_UPDATES
 from rlmem.config.schema import WRAPPER
 from rlmem.memory.base import Memory
 from rlmem.record import rundir
-from rlmem.run.assemble import Parts, learning_threads
-from rlmem.run.build import make_evaluation_env, scan_engines
+from rlmem.run.assemble import SEVERAL_PARTS, Parts, learning_threads
+from rlmem.run.environments import make_evaluation_env
 from rlmem.run.forecast import checkpoint_bytes, numbers, parameters, replay_bytes, size
-from rlmem.run.trunks import SEVERAL_PARTS
+from rlmem.run.nodes import scan_engines
 
 
 def announcements(config: Config, parts: Parts, run_dir: Path) -> Iterator[str]:
@@ -82,7 +82,7 @@ def _fitted(config: Config) -> str | None:
     fitted = " ".join(f"{path}={to_text(known[path])}" for path in config.ruled if path in known)
     found = [f"{fitted} (`rlmem config` says why)"] if fitted else []
     if SEVERAL_PARTS in config.ruled.values():
-        found.append(f"encoder=dict ({SEVERAL_PARTS})")
+        found.append(f"encoder={config.choices['encoder']} ({SEVERAL_PARTS})")
     return ", ".join(found) or None
 
 

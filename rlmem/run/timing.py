@@ -16,7 +16,7 @@ from rlmem.acting.workers import closing
 from rlmem.config.compose import load
 from rlmem.loops.base import Loop
 from rlmem.run.assemble import assemble, learning_threads
-from rlmem.run.make_loop import SILENT, make_loop
+from rlmem.run.train import SILENT, make_loop
 from rlmem.system.hardware import cache_folders, cores, own_folder, processor
 from rlmem.system.strictjson import loads
 

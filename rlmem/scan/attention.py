@@ -82,7 +82,7 @@ class _Attention(torch.autograd.Function):
         bias = None if bias is None else addressable(bias)
         y, sums = torch.empty_like(q), q.new_empty(B, heads, T)
         ctx.sizes = B, T, S, heads, H // heads
-        _run("attention_forward", (q, k, v, age, bias, y, sums), ctx.sizes)
+        native.call_in_parallel("attention_forward", (q, k, v, age, bias, y, sums), [ctx.sizes])
         ctx.save_for_backward(q, k, v, age, bias, y, sums)
         return y
 
@@ -93,10 +93,5 @@ class _Attention(torch.autograd.Function):
         grads = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         grad_bias = None if bias is None else torch.zeros_like(bias)
         given = q, k, v, age, bias, y, sums, addressable(grad_y)
-        _run("attention_backward", (*given, *grads, grad_bias), ctx.sizes)
+        native.call_in_parallel("attention_backward", (*given, *grads, grad_bias), [ctx.sizes])
         return *grads, None, grad_bias, None
-
-
-def _run(kernel: str, arguments: tuple[Any, ...], sizes: tuple[int, ...]) -> None:
-    """Run a kernel of attention.cpp."""
-    native.call_in_parallel(kernel, arguments, [sizes])

@@ -1,30 +1,42 @@
-"""A short causal convolution within episodes, on the native engine."""
+"""A short causal convolution within episodes."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from rlmem.scan import native
-from rlmem.scan.native import check_flags
+from rlmem.scan.native import Engine, check_flags, chosen_engine
 
 
-def convolve(v: Tensor, before: Tensor, start: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    """b + sum_j w_j * v_{t-K+j} [B, T, E], j = 1 ... K, over slots of the episode only.
+def short_convolution(
+    v: Tensor, before: Tensor, start: Tensor, w: Tensor, b: Tensor | None, engine: Engine = "auto"
+) -> tuple[Tensor, Tensor]:
+    """b + sum_j w_j * v_{t-K+j}, j = 1 ... K, over slots of the episode only, and the last K - 1 slots of v.
 
     v: [B, T, E]
-    before: [B, K - 1, E], the slots before the first
-    start: [B, T] bool
+    before: [B, K - 1, E], the slots before, of the episode that runs then; zeros before its beginning
     w: [E, K]
-    b: [E]
+    b: [E]; None: zeros
+    engine: the kernel runs where scans would run on the native engine
     """
     (B, T, E), K = v.shape, w.shape[1]
     check_flags(start, B, T)
-    if before.shape != (B, K - 1, E) or w.shape != (E, K) or b.shape != (E,):
-        found = [list(x.shape) for x in (before, w, b)]
+    if before.shape != (B, K - 1, E) or w.shape != (E, K) or (b is not None and b.shape != (E,)):
+        found = [None if x is None else list(x.shape) for x in (before, w, b)]
         raise ValueError(f"expected before, w and b of shapes {[[B, K - 1, E], [E, K], [E]]}, got {found}")
-    y: Tensor = _Convolution.apply(v, before, start, w.t(), b)
-    return y
+    episode = F.pad(start.cumsum(1), (K - 1, 0))  # the slots before are in episode 0, which a start at slot 0 ends
+    same = (episode[:, T:] == episode[:, -1:])[..., None]
+    b = v.new_zeros(v.shape[2]) if b is None else b
+    if chosen_engine(engine, v.device) == "native" and native.takes(v, before, w, b):
+        ends = v[:, T - K + 1 :] if T >= K else torch.cat([before, v], 1)[:, T:]
+        return _Convolution.apply(v, before, start, w.t(), b), torch.where(same, ends, 0)
+    out, v = b, torch.cat([before, v], 1)
+    for j in range(K):
+        read = (episode[:, j : j + T] == episode[:, K - 1 :])[..., None]
+        out = out + w[:, j] * torch.where(read, v[:, j : j + T], 0)
+    return out, torch.where(same, v[:, T:], 0)
 
 
 class _Convolution(torch.autograd.Function):

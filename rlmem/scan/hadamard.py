@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from rlmem.scan import native
 from rlmem.scan.linear import linear_scan
 from rlmem.scan.native import Engine, check_flags, chosen_engine
 from rlmem.scan.triton_matrix import matrix_scan
+from rlmem.scan.walk import Walk
 
 CELLS = 1 << 19
 """Numbers [B, K, H, H] that a chunk of K slots may hold at a time."""
@@ -55,7 +55,8 @@ def hadamard_scan(
         M0, bound = M0.to(v.dtype).expand(B, H, H), float(limit or 0)
         if chosen == "triton":
             return matrix_scan("hadamard", theta, c, v, key, query, M0, start, bound)
-        return _Native.apply(theta, c, v, key, query, M0, start, bound)
+        every = max(4, min(64, (1 << 15) // (H * H)))  # the recomputed slots fit the second-level cache
+        return Walk.apply("shm", (H,), every, (bound,), 2, None, theta, c, v, key, query, M0, start)
     K = 1 if chosen == "loop" else max(1, CELLS // max(B * H * H, 1))
     scanned = [x.split(K, 1) for x in (theta, c, v, key, query, start)]
     M, outputs = M0, []
@@ -77,28 +78,3 @@ def _chunk(theta, c, v, key, query, start, M, limit, engine, calibration) -> tup
             states.append(M)
         Ms = torch.stack(states, 1)
     return (Ms @ query[..., None])[..., 0], Ms[:, -1].clone()  # not a view, which would keep Ms
-
-
-class _Native(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, theta, c, v, key, query, M0, start, limit: float) -> tuple[Tensor, Tensor]:
-        inputs = [native.addressable(x) for x in (theta, c, v, key, query, M0, start)]
-        B, T, H = v.shape
-        every = max(4, min(64, (1 << 15) // (H * H)))  # the recomputed slots fit the second-level cache
-        y, last = torch.empty_like(inputs[2]), torch.empty_like(inputs[5])
-        saved = M0.new_empty(B, -(-T // every), H, H) if any(ctx.needs_input_grad) else None
-        native.run_rows("shm_forward", (*inputs, limit, y, last, saved), (T, H, every), B, T * H * H)
-        ctx.save_for_backward(*inputs[:5], inputs[6], saved)
-        ctx.limit, ctx.every = limit, every
-        return y, last
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, grad_y: Tensor, grad_last: Tensor):
-        *inputs, saved = ctx.saved_tensors
-        B, T, H = inputs[2].shape
-        grad_y, grad_last = native.addressable(grad_y), native.addressable(grad_last)
-        grads = [torch.empty_like(x) for x in (*inputs[:5], grad_last)]
-        arguments = (*inputs, ctx.limit, saved, grad_y, grad_last, *grads)
-        native.run_rows("shm_backward", arguments, (T, H, ctx.every), B, T * H * H)
-        return *grads, None, None

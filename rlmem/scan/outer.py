@@ -12,14 +12,16 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from rlmem.scan import delta
 from rlmem.scan.linear import linear_scan
 from rlmem.scan.native import Engine, check_flags, chosen_engine
 from rlmem.scan.triton_matrix import TYPES, matrix_scan
+from rlmem.scan.walk import Walk
 from rlmem.types import where_start
 
 CHUNK = 64
 """The most slots of a chunk. Scores take T * CHUNK numbers per row, and carried states T / CHUNK matrices."""
+WALKED = 1 << 16
+"""Numbers of S that the slots of a piece may hold while they are walked again: they fit the second-level cache."""
 
 
 def outer_scan(
@@ -82,7 +84,8 @@ def _scan(
     if chosen == "native" and beta is not None and decay is not None:
         q, k, S = q.expand(B, T, K), k.expand(B, T, K), S.expand(B, K, V)
         beta, f = (x.to(q.dtype).expand(B, T) for x in (beta, decay.exp()))
-        return delta.walk(q, k, v, beta, f, S, start)
+        every = max(4, min(64, WALKED // (K * min(V, 64))))
+        return Walk.apply("delta", (K, V), every, (), 2, None, f, beta, v, k, q, S, start)
     if chosen == "triton":
         q, k, S = q.expand(B, T, K), k.expand(B, T, K), S.expand(B, K, V)
         f = q.new_ones(B, T) if decay is None else decay.exp().to(q.dtype).expand(B, T)

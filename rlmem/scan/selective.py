@@ -5,7 +5,6 @@ else is `linear_scan` over the states of all slots, in pieces that are recompute
 """
 
 from math import ceil, sqrt
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from rlmem.scan import native
 from rlmem.scan.linear import linear_scan
 from rlmem.scan.native import Engine, check_flags, chosen_engine
+from rlmem.scan.walk import Walk
 
 STATES_AT_ONCE = {"cpu": 2**20, "cuda": 2**24}
 """Numbers of h that are held at once where there is no kernel. On a CPU that is also faster than holding all, since a
@@ -54,8 +54,8 @@ def selective_scan(
     if (found := [tuple(x.shape) for x in tensors]) != expected:
         raise ValueError(f"dt, u, B, C, A, h0: expected shapes {expected}, got {found}")
     if chosen_engine(engine, u.device) == "native" and native.takes(*tensors) and h0.numel() > 0 and T > 0:
-        y, h = _Selective.apply(*tensors, start, zero_order_hold)
-        return y, h
+        every = min(T, max(ceil(sqrt(T)), min(64, KEPT // (N * BLOCK))))
+        return Walk.apply("selective", (E, N), every, (zero_order_hold,), 1, 4, *tensors, start)
     return _in_pieces(dt, u, B, C, A, h0, start, zero_order_hold, engine)
 
 
@@ -90,33 +90,3 @@ def _at_once(
     drive = u[..., None] * (growth / A) if hold else (dt * u)[..., None]
     states = linear_scan(growth + 1, drive * B[..., None, :], h, start, engine)
     return (states @ C[..., None]).squeeze(-1), states[:, -1].clone()  # not a view, which would keep all states
-
-
-class _Selective(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, *given: Any) -> tuple[Tensor, Tensor]:
-        *tensors, hold = given
-        inputs = [native.addressable(x) for x in tensors]
-        u, h0 = inputs[1], inputs[5]
-        (B, T, E), N = u.shape, h0.shape[2]
-        every = min(T, max(ceil(sqrt(T)), min(64, KEPT // (N * BLOCK))))
-        y, last = torch.empty_like(u), torch.empty_like(h0)
-        saved = h0.new_empty(B, -(-T // every), N, E) if any(ctx.needs_input_grad) else None
-        native.run_rows("selective_forward", (*inputs, hold, y, last, saved), (T, E, N, every), B, T * E * N)
-        ctx.save_for_backward(*inputs[:5], inputs[6], saved)
-        ctx.hold, ctx.every = hold, every
-        return y, last
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad_y: Tensor, grad_last: Tensor) -> tuple[Tensor | None, ...]:
-        *inputs, start, saved = ctx.saved_tensors
-        (B, T, E), N = inputs[1].shape, inputs[2].shape[2]
-        given = native.addressable(grad_y), native.addressable(grad_last)
-        each_slot, each_row = [torch.empty_like(x) for x in inputs[:2]], [torch.empty_like(given[1]) for _ in "Ah"]
-        summed = [torch.zeros_like(x) for x in inputs[2:4]]  # over blocks of channels
-        grads = [*each_slot, *summed, *each_row]
-        arguments = (*inputs, start, ctx.hold, saved, *given, *grads)
-        native.run_rows("selective_backward", arguments, (T, E, N, ctx.every), B, T * E * N)
-        grads[4] = grads[4].sum(0)  # one sum per row
-        return *grads, None, None

@@ -19,7 +19,6 @@ from rlmem.agents.trunk import Trunks
 from rlmem.loops.base import one_thread
 from rlmem.loops.parts import OnNan, Results
 from rlmem.seeding import Streams
-from rlmem.spaces import is_bounded
 from rlmem.supervised.base import Supervised
 from rlmem.supervised.dataset.file import read
 from rlmem.supervised.decision_agent import AGES, DecisionAgent, Dropping, action_size
@@ -73,6 +72,7 @@ class DecisionModel(Supervised):
     max_grad_norm: PositiveFloat | None = 0.25
 
     acts = True
+    saved = ("updates",)
     needs = "predicts actions, and plays episodes to evaluate them"
     example = "env=pendulum"
 
@@ -82,7 +82,7 @@ class DecisionModel(Supervised):
         observed, self.space = env.single_observation_space, env.single_action_space
         if not isinstance(observed, spaces.Box) or len(observed.shape) != 1:
             return f"observations {observed}: a data set holds rows of numbers; e.g. {self.example}"
-        rows = isinstance(self.space, spaces.Box) and len(self.space.shape) == 1 and is_bounded(self.space)
+        rows = isinstance(self.space, spaces.Box) and len(self.space.shape) == 1 and self.space.is_bounded("both")
         if not isinstance(self.space, spaces.Discrete) and not rows:
             what = "a data set holds numbers between bounds, or one choice"
             return f"actions {self.space}: {what}; e.g. {self.example}"
@@ -140,8 +140,7 @@ class DecisionModel(Supervised):
         drops = Drops(self.trajectories.episodes, self.drop, self.drop_every, streams.torch("drops"))
         tables, slots = self.trajectories.to(device), self.context
         draw = lambda rows, generator: tables.window(rows, slots, drops.received(), generator)  # noqa: E731
-        about = self.batch_size, slots, str(self.dataset), self.digest
-        return WindowFeed(draw, *about, streams.torch("windows"), device, drops)
+        return WindowFeed(self, draw, streams.torch("windows"), device, drops)
 
     def window_size(self) -> int:
         return self.context
@@ -173,13 +172,6 @@ class DecisionModel(Supervised):
         if self.random_return is None or self.expert_return is None:
             return mean
         return 100 * (mean - self.random_return) / (self.expert_return - self.random_return)
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"updates": self.updates}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.updates = state["updates"]
 
 
 def dropping(probability: float) -> str:

@@ -71,29 +71,23 @@ class Feed(ABC):
 class WindowFeed(Feed):
     """Windows drawn at random from the episodes of a file; each begins with an empty memory.
 
+    algo: learns from a file, its `dataset`; a run is resumed only with the same content, of which it has the `digest`
     draw: makes a window of that many rows
-    rows: rows of a window
-    slots: slots of a row
-    dataset: the file
-    digest: of its content, with which alone a run is resumed
     generator: draws the windows
     drops: which frames are dropped, if `draw` drops some
     """
 
     def __init__(
         self,
+        algo: Any,
         draw: Callable[[int, torch.Generator], DataWindow],
-        rows: int,
-        slots: int,
-        dataset: str,
-        digest: str,
         generator: torch.Generator,
         device: torch.device,
         drops: Any = None,
     ):
         super().__init__(device)
-        self.draw, self.rows, self.slots, self.drops = draw, rows, slots, drops
-        self.dataset, self.digest, self.generator = dataset, digest, generator
+        self.draw, self.rows, self.slots, self.drops = draw, algo.batch_size, algo.window_size(), drops
+        self.dataset, self.digest, self.generator = algo.dataset, algo.digest, generator
 
     def next(self, budget: int) -> DataWindow:
         began = perf_counter()

@@ -78,8 +78,7 @@ class StateModel(Supervised):
     def feed(self, env: Any, streams: Streams, device: torch.device) -> Feed:
         self.prepare_evaluation(streams, device)
         draw = lambda rows, generator: self.draw(rows, self.train, generator)  # noqa: E731
-        about = self.batch_size, self.window, str(self.dataset), self.digest
-        return WindowFeed(draw, *about, streams.torch("windows"), device)
+        return WindowFeed(self, draw, streams.torch("windows"), device)
 
     def window_size(self) -> int:
         return self.window

@@ -6,6 +6,7 @@ sets its keys. `launcher.key=value` is Hydra's `hydra.launcher.key=value`; both 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hydra import compose
 from hydra.core.override_parser.types import Override
@@ -43,12 +44,12 @@ class Launcher:
 
 
 def is_about_launcher(override: Override) -> bool:
-    """Whether an override chooses or sets the launcher."""
+    """True if an override chooses or sets the launcher."""
     return override.key_or_group.partition(".")[0] == "launcher"
 
 
 def is_about_all(override: Override) -> bool:
-    """Whether an override is about all jobs: their launcher, or Hydra itself (but where it searches)."""
+    """True if an override is about all jobs: their launcher, or Hydra itself (but where it searches)."""
     hydra = override.is_hydra_override() and override.key_or_group != "hydra.searchpath"
     return hydra or is_about_launcher(override)
 
@@ -76,8 +77,9 @@ def choose(overrides: Sequence[str]) -> Launcher:
     if problems := [problem for key in keys if (problem := _problem_of_key(tree, key, name))]:
         raise UserError(*problems)
     lines = [*chosen, *(f"++hydra.{key.input_line}" for key in keys), *hydra]
-    sweep, written = tree.hydra.sweep, OmegaConf.to_container(tree.hydra.sweep)
-    return Launcher(tree.hydra.runtime.choices["hydra/launcher"], tuple(lines), str(sweep.dir), written["subdir"])
+    written: Any = OmegaConf.to_container(tree.hydra.sweep)  # not resolved: every job does that itself
+    folder, subdir = str(tree.hydra.sweep.dir), str(written["subdir"])
+    return Launcher(tree.hydra.runtime.choices["hydra/launcher"], tuple(lines), folder, subdir)
 
 
 def _problem_of_choice(choice: Override, options: Sequence[str]) -> str | None:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, astuple, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ MOST, BYTES, TEXT = 100_000, 1 << 25, 1 << 20
 """Jobs of a sweep at most, bytes of each of its files, and bytes of a text in it."""
 
 ACTIVE = "state IN ('waiting', 'running')"
-MINE = "state = 'running' AND host = ? AND pid = ? AND start = ?"
-"""SQL conditions: jobs that are neither done nor failed, and jobs of one process."""
+MINE = "state = 'running' AND start = ?"
+"""SQL conditions: jobs that are neither done nor failed, and jobs of the process with this lock."""
 
 
 class Manifest:
@@ -183,8 +183,8 @@ class Manifest:
 
     def beat(self, owner: Owner) -> list[Job]:
         """Record a heartbeat of `owner`; returns the jobs that it has."""
-        self._update({"heartbeat": time.time()}, MINE, *astuple(owner))
-        return self._select(MINE, *astuple(owner))
+        self._update({"heartbeat": time.time()}, MINE, owner.start)
+        return self._select(MINE, owner.start)
 
     def finish(self, job: Job, result: float | None) -> None:
         """Record that a job is done, with the objective at its end."""
@@ -236,9 +236,8 @@ class Manifest:
         self.connection.execute(f"INSERT INTO jobs ({', '.join(values)}) VALUES ({places})", [*values.values()])
 
     def _end(self, job: Job, values: Mapping[str, Any]) -> None:
-        """Record an end, by the owner only: after a long silence the job may belong to another process."""
-        whose = (job.number, job.host, job.pid, job.start)
-        self._update({**values, "ended": time.time()}, f"number = ? AND {MINE}", *whose)
+        """Record an end, by the owner only: without its lock, the job may belong to another process."""
+        self._update({**values, "ended": time.time()}, f"number = ? AND {MINE}", job.number, job.start)
 
     def _select(self, condition: str, *given: Any) -> list[Job]:
         found = self.connection.execute(f"SELECT * FROM jobs WHERE {condition}", given).fetchmany(MOST + 1)

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
 from functools import partial
-from typing import IO
+from typing import IO, Any
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -172,7 +172,8 @@ def _run_directory(overrides: Lines, subdir: str) -> list[str]:
     if subdir == "." or "run_dir" in keys:
         return []
     config, hydra = load(overrides), HydraConfig.get()
-    naming, about = hydra.job.config.override_dirname, OmegaConf.to_container(hydra)
+    naming = hydra.job.config.override_dirname
+    about: Any = OmegaConf.to_container(hydra)
     words = sorted(
         line for line in overrides if line.partition("=")[0] not in ("hydra.searchpath", *naming.exclude_keys)
     )

@@ -122,7 +122,7 @@ LAYERS = {
         "what `import rlmem` offers: training, trained agents, environments and memories in Python",
         "__version__ errors types seeding spaces system scan memory nets agents parallel acting config record "
         "loops run sweep evidence",
-        "torch numpy gymnasium yaml rich lazy:onnxruntime lazy:onnxscript huggingface_hub lazy:safetensors",
+        "torch numpy gymnasium yaml rich jinja2 lazy:onnxruntime lazy:onnxscript huggingface_hub lazy:safetensors",
     ),
     "commands": Layer(
         "the command line; --help must be instant, so what is heavy is imported inside a command",
@@ -187,7 +187,7 @@ def imports(tree: ast.AST, package: str, in_function: bool = False) -> Iterator[
 def violations(source: str, module: str, file: str) -> list[str]:
     """One line for each import that the layer of `module` does not allow."""
     if module == "rlmem":
-        layer, rules = "rlmem", ["rlmem.api", "rlmem.errors", "rlmem.loops.callbacks"]
+        layer, rules = "rlmem", ["rlmem.api", "rlmem.errors", "rlmem.loops.callbacks", "rlmem.run.trained"]
     else:
         layer = layer_of(module)
         if layer is None:

@@ -16,7 +16,7 @@ from rlmem.agents.trunk import Trunk
 from rlmem.algos.impala import Impala
 from rlmem.algos.ppo import PPO
 from rlmem.batching import Rollout, Segment, Tape
-from rlmem.loops.observe import observe
+from rlmem.loops.parts import observe
 from rlmem.nets.encoder import Encoder
 from rlmem.parallel import Place, joined
 from rlmem.seeding import Streams

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten_with_path, tree_leaves, tree_unflatten
 
 from rlmem.agents.actor_critic import Agent
-from rlmem.api.trained import TrainedAgent
+from rlmem.run.trained import TrainedAgent
 from rlmem.spaces import in_env, readable_type
 from rlmem.types import Inputs
 
@@ -55,7 +55,7 @@ class ActingStep(nn.Module):
         features, after = self.network.trunks.actor.step(inputs, tree_unflatten(own, self.form))
         action = self.network.greedy(features)
         after = [_real(leaf) for leaf in tree_leaves(after)]
-        return in_env(self.action_space, action), self.network.scores(features), action.clone(), *after
+        return in_env(self.action_space)(action), self.network.scores(features), action.clone(), *after
 
     def examples(self, agent: TrainedAgent, n: int) -> dict[str, Tensor]:
         """Inputs of n environments that begin an episode, by name."""

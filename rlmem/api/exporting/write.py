@@ -7,24 +7,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from timeit import repeat
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
 from gymnasium import spaces
+from gymnasium.vector import VectorEnv
 from torch import Tensor
 from torch.export import Dim, ExportedProgram
 from torch.utils._pytree import tree_leaves
 
 from rlmem.acting.workers import closing
-from rlmem.api.exporting.card import Card, evaluated, write_card
+from rlmem.api.exporting.card import evaluated, facts_of, write_card
 from rlmem.api.exporting.portable import Portable
 from rlmem.api.exporting.step import FIXED, ActingStep
-from rlmem.api.runs import Run
-from rlmem.api.trained import TrainedAgent
 from rlmem.errors import Fault, UserError, extra, one_line, writing
 from rlmem.loops.base import one_thread
+from rlmem.run.environments import make_evaluation_env
+from rlmem.run.stored import stored_config
+from rlmem.run.trained import TrainedAgent, open_agent
 from rlmem.spaces import in_env, is_tree
 from rlmem.system.failures import lacks_memory
 
@@ -45,17 +47,6 @@ Call = Callable[[Numbers], list[np.ndarray]]
 """Runs a written file: named inputs to the outputs in their order."""
 
 
-class Exported(NamedTuple):
-    """What was written.
-
-    path: the file
-    card: what its card says
-    """
-
-    path: Path
-    card: Card
-
-
 class Deviation(NamedTuple):
     """How far a file was from the agent.
 
@@ -70,33 +61,35 @@ class Deviation(NamedTuple):
 
 
 def export(
-    run: Run,
+    run_dir: Path,
+    trust: bool = False,
     format: Format = "onnx",
     which: int | str | None = None,
     out: Path | None = None,
     episodes: int = 100,
     license: str | None = None,
-) -> Exported:
+) -> tuple[Path, dict[str, Any]]:
     """Write the acting step of a run's agent to one file, check it against the agent, and write a card beside it.
 
+    trust: accept a configuration that another user wrote or edited
     format: onnx, or torch for what `torch.export.load` reads
     which: as for `Run.agent`
     out: the file; None: RUN/export/agent.onnx or agent.pt2
     episodes: those that the card's returns are over
     license: what the card says of the licence of the weights
 
-    Raises UserError, which names the operator, for an agent that the format cannot hold; and Fault if what was written
-    departs from the agent, which is then not kept.
+    Returns the file and the facts of its card. Raises UserError, which names the operator, for an agent that the format
+    cannot hold; and Fault if what was written departs from the agent, which is then not kept.
     """
     prepare, suffix = {"onnx": (_onnx, ".onnx"), "torch": (_torch, ".pt2")}[format]
-    path = out or run.path / "export" / f"agent{suffix}"
-    agent = run.agent(which)
+    path = out or run_dir / "export" / f"agent{suffix}"
+    agent = open_agent(run_dir, which, trust=trust)
     if not agent.network.reads_slots:
         what = "its agent reads the last slots of an episode again at every step, which no export holds"
-        raise UserError(f"{run.path}: {what}; e.g. rlmem.load({str(run.path)!r}) in Python")
+        raise UserError(f"{run_dir}: {what}; e.g. rlmem.load({str(run_dir)!r}) in Python")
     if is_tree(agent.observation_space):
         what = "its observations have several parts or action masks, and an exported step takes one array"
-        raise UserError(f"{run.path}: {what}; e.g. rlmem.load({str(run.path)!r}) in Python")
+        raise UserError(f"{run_dir}: {what}; e.g. rlmem.load({str(run_dir)!r}) in Python")
     write, step = prepare(), ActingStep(agent)
     partial = path.with_name(f"{path.name}.unchecked")
     with one_thread(), writing(path, "--out /tmp/agent.onnx"):
@@ -104,32 +97,33 @@ def export(
         try:
             program = _traced(step, agent)
             call = write(program, step, partial)
-            deviation = compare(run, agent, step, call)
+            env = make_evaluation_env(stored_config(run_dir, trust=trust), ENVS)
+            deviation = compare(env, agent, step, call)
             _require_alike(path, program, deviation)
-            seconds = _seconds(call, _numbers(step.examples(agent, 1)))
-            row = evaluated(run, agent, which, episodes)
+            one = _numbers(step.examples(agent, 1))
+            seconds = median(repeat(lambda: call(one), number=1, repeat=TIMED))
+            row = evaluated(run_dir, trust, agent, which, episodes)
             inputs = step.examples(agent, 2)
             with torch.no_grad():
                 outputs = dict(zip(step.outputs, step(*inputs.values()), strict=True))
-            card = Card(
-                format=format,
-                opset=OPSET if format == "onnx" else None,
-                step=agent.step,
-                license=license,
-                evaluation=row,
-                inputs={name: _described(value) for name, value in inputs.items()},
-                outputs={name: _described(value) for name, value in outputs.items()},
-                compared={"steps": STEPS, "environments": ENVS, **deviation._asdict()},
-                milliseconds=1000 * seconds,
-            )
-            write_card(run, path, card)
+            facts = {
+                "file": path.name,
+                "format": format,
+                "opset": OPSET if format == "onnx" else None,
+                "inputs": {name: _described(value) for name, value in inputs.items()},
+                "outputs": {name: _described(value) for name, value in outputs.items()},
+                "compared": {"steps": STEPS, "environments": ENVS, **deviation._asdict()},
+                "milliseconds": 1000 * seconds,
+                **facts_of(run_dir, agent.step, row, license),
+            }
+            write_card(path, facts)
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
-    return Exported(path, card)
+    return path, facts
 
 
-def compare(run: Run, agent: TrainedAgent, step: ActingStep, call: Call) -> Deviation:
+def compare(env: VectorEnv, agent: TrainedAgent, step: ActingStep, call: Call) -> Deviation:
     """Play with the agent and show the file the same slots, with a state of its own; also starts within episodes.
 
     Where an episode begins, what the file's state holds is overwritten by numbers that must not matter. An action of a
@@ -137,7 +131,7 @@ def compare(run: Run, agent: TrainedAgent, step: ActingStep, call: Call) -> Devi
     """
     largest, different, rng = 0.0, 0, np.random.default_rng(0)
     discrete = not isinstance(agent.action_space, spaces.Box)
-    with closing(run.make_env(ENVS)) as env:
+    with closing(env):
         obs, _ = env.reset(seed=0)
         own, state = _numbers(step.examples(agent, ENVS)), agent.initial_state(ENVS)
         reward, begins, ended = np.zeros(ENVS, np.float32), np.ones(ENVS, bool), np.zeros(ENVS, bool)
@@ -159,7 +153,7 @@ def compare(run: Run, agent: TrainedAgent, step: ActingStep, call: Call) -> Devi
                 different += int((~same).sum())
                 same = same.reshape(ENVS, -1).all(1)
             else:
-                pairs.append((did, in_env(agent.action_space, torch.from_numpy(prev_action)).numpy()))
+                pairs.append((did, in_env(agent.action_space)(torch.from_numpy(prev_action)).numpy()))
                 same = np.ones(ENVS, bool)
             before = state.prev_action.cpu().numpy()  # goes on as the agent does where another action is as good
             largest = max([largest, deviation(prev_action[same], before[same]), *(deviation(*pair) for pair in pairs)])
@@ -263,16 +257,6 @@ def _torch() -> Write:
         return call
 
     return write
-
-
-def _seconds(call: Call, inputs: Numbers) -> float:
-    """The median time of a call."""
-    taken = []
-    for _ in range(TIMED):
-        began = perf_counter()
-        call(inputs)
-        taken.append(perf_counter() - began)
-    return median(taken)
 
 
 def _numbers(inputs: dict[str, Tensor]) -> Numbers:

@@ -10,8 +10,7 @@ from typing import Any
 import yaml
 from torch import Tensor
 
-from rlmem.api.exporting.card import LOCAL, facts_of, introduction, shared_overrides, task_of
-from rlmem.api.runs import Run
+from rlmem.api.exporting.card import LOCAL, facts_of, rendered, shared_overrides, task_of
 from rlmem.config.foreign import REACHING, foreign_problems
 from rlmem.config.messages import shell
 from rlmem.config.overrides import leaf_paths
@@ -33,7 +32,7 @@ ABOUT = ("choices", "overrides", "started", "rlmem", "git", "python", "versions"
 
 
 def contents(
-    run: Run, weights: Mapping[str, Tensor], step: int, row: Mapping[str, Any], repo: str, license: str | None
+    run_dir: Path, weights: Mapping[str, Tensor], step: int, row: Mapping[str, Any], repo: str, license: str | None
 ) -> dict[str, bytes]:
     """The files of a repository.
 
@@ -43,11 +42,11 @@ def contents(
     repo: the name of the repository, for the card
     license: of the weights; None: not stated
     """
-    config, about = rundir.read(run.path)
+    config, about = rundir.read(run_dir)
     shared = shared_config(config)
     described = {key: about[key] for key in ABOUT if key in about} | {"overrides": shared_overrides(about)}
     described = {"format": FORMAT} | described
-    facts = facts_of(run, step, row, license)
+    facts = facts_of(run_dir, step, row, license)
     texts = {
         "config.yaml": yaml.safe_dump(shared, sort_keys=False),
         "run.json": dumps(described, indent=2) + "\n",
@@ -123,29 +122,5 @@ def _readme(facts: Mapping[str, Any], shared: Mapping[str, Any], repo: str) -> s
             )
         ],
     )
-    code = foreign_values(shared)
-    own = [
-        f"Its configuration names code that is not here: {', '.join(f'`{line}`' for line in code)}. It runs where that",
-        "code can be imported, and only with `--trust`, since it can do anything.",
-        "",
-    ]
-    return "\n".join(
-        [
-            "---",
-            header.to_yaml(),
-            "---",
-            "",
-            *introduction(facts),
-            "## Use it",
-            "",
-            f"With [rlmem]({PLACE}) and its extra `hub`:",
-            "",
-            f"    rlmem pull {shell(repo)} --out runs/{name}",
-            f"    rlmem eval runs/{name}",
-            "",
-            f'or, in Python, `agent = rlmem.pull("{repo}").agent()`, which',
-            f"[acts in anybody's environments]({PLACE}/blob/main/docs/library.md#act).",
-            "",
-            *(own if code else []),
-        ]
-    )
+    about_repo = {"place": PLACE, "repo": repo, "typed": shell(repo), "name": name, "code": foreign_values(shared)}
+    return rendered("readme.md.jinja", header=header.to_yaml(), **about_repo, **facts)

@@ -36,6 +36,19 @@ if TYPE_CHECKING:
 Points = NDArray[np.float64]
 POINTS = 200
 """The number of points of a mean over curves with different steps."""
+PANEL = (4.6, 3.0)
+"""Width and height of a panel in inches; on a phone its letters are as large as those of the text around it."""
+ACROSS, MOST = 3, 4
+"""The greatest number of panels side by side, and of names on a line of the legend."""
+LINE, ENTRY, LETTER, WIDE = 0.25, 0.7, 0.085, 0.1
+"""Sizes in a legend, in inches: the height of a line, the width of an entry without its name, that of a letter, and an
+upper bound on the latter, for wrapping long names."""
+WRAP, TITLE = 32, 46
+"""The greatest number of letters on a line of a panel's side label and of its title."""
+FORMATS = ("png", "pdf", "svg")
+VARIABLES = {INK: "currentColor", GRID: "var(--grid)"} | {c: f"var(--row-{k})" for k, c in enumerate(COLOURS)}
+"""Colours -> variables of the page's style sheet: one drawing is readable on light and on dark background."""
+REFERENCE = re.compile(r"#([\w-]+)")
 
 
 @dataclass(frozen=True)
@@ -158,21 +171,6 @@ def band(curves: Sequence[Curve], possible: Range = ANY) -> tuple[Points, Points
         values = np.array([np.interp(steps, curve.steps, curve.values) for curve in curves])
     low, high = zip(*(contrast([(1, point)]).bounds(possible=possible) for point in values.T), strict=True)
     return steps, values.mean(0), np.array(low), np.array(high)
-
-
-PANEL = (4.6, 3.0)
-"""Width and height of a panel in inches; on a phone its letters are as large as those of the text around it."""
-ACROSS, MOST = 3, 4
-"""The greatest number of panels side by side, and of names on a line of the legend."""
-LINE, ENTRY, LETTER, WIDE = 0.25, 0.7, 0.085, 0.1
-"""Sizes in a legend, in inches: the height of a line, the width of an entry without its name, that of a letter, and an
-upper bound on the latter, for wrapping long names."""
-WRAP, TITLE = 32, 46
-"""The greatest number of letters on a line of a panel's side label and of its title."""
-FORMATS = ("png", "pdf", "svg")
-VARIABLES = {INK: "currentColor", GRID: "var(--grid)"} | {c: f"var(--row-{k})" for k, c in enumerate(COLOURS)}
-"""Colours -> variables of the page's style sheet: one drawing is readable on light and on dark background."""
-REFERENCE = re.compile(r"#([\w-]+)")
 
 
 def require_matplotlib() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
@@ -24,7 +24,7 @@ from rlmem.evidence.page.groups import INTERVALS, Section, departures, key_in_wo
 from rlmem.evidence.records import PLACE, SERIES, read_series
 from rlmem.evidence.tables import provenance_problem
 from rlmem.evidence.verdict import Word
-from rlmem.record import rundir
+from rlmem.record import figures, rundir
 from rlmem.record.tables import Table, csv_text, in_markdown, inert
 from rlmem.system import received
 from rlmem.system.received import ROWS, content, inside
@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 
 
 NOT_RUN: Word = "not run"
+SUMS = "SHA256SUMS"
+"""The file of checksums in a folder of published results."""
+ABOUT = ("steps", "seconds", "config_hash", "version", "commit", "machine", "overrides")
+"""The columns about a run, which stand beside its metrics."""
+FIELDS = ("item", "budget", "verdict", "row", "column", "seed", "kind", "name", "step", "value", *ABOUT)
+Line = dict[str, str | int | float]
 
 
 def markdown(sections: Sequence[Section], path: Path) -> str:
@@ -119,18 +125,24 @@ def anchor(item: Item) -> str:
     return re.sub(r"[^\w -]", "", heading(item).lower()).replace(" ", "-")
 
 
-def around(file: Path, title: str, name: str) -> tuple[str, str]:
-    """What stands before and after the part between `<!-- NAME:begin -->` and `<!-- NAME:end -->`, marks included.
+def put(file: Path, name: str, text: str, pictures: Mapping[str, Figure]) -> list[Path]:
+    """Put a text between the marks `<!-- NAME:begin -->` and `<!-- NAME:end -->` of a page; returns the files.
 
-    A file that does not exist is a page with this title and nothing else. Raises UserError for one without the marks.
+    pictures: name -> a figure, which is written into `images` next to the page
+
+    A file that does not exist becomes a page of the text only. Raises UserError for one without the marks.
     """
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    if not file.is_file():
-        return f"# {title}\n\n{begin}\n", f"{end}\n"
-    text = received.text(file)
-    if text.count(begin) != 1 or text.count(end) != 1:
+    page = received.text(file) if file.is_file() else f"# {name.capitalize()}\n\n{begin}\n{end}\n"
+    if page.count(begin) != 1 or page.count(end) != 1:
         raise UserError(f"{file}: expected one line {begin} and one {end}; e.g. --page {name}.md")
-    return text.partition(begin)[0] + f"{begin}\n", end + text.partition(end)[2]
+    images = [file.parent / "images" / f"{picture}.svg" for picture in pictures]
+    with writing(file, f"--page /tmp/{name}.md"):
+        for image, drawing in zip(images, pictures.values(), strict=True):
+            image.parent.mkdir(parents=True, exist_ok=True)
+            figures.save(drawing, image, "svg")
+        rundir.write_atomically(file, f"{page.partition(begin)[0]}{begin}\n{text}{end}{page.partition(end)[2]}")
+    return [file, *images]
 
 
 def write_latex(items: Sequence[Item], folder: Path) -> list[Path]:
@@ -147,14 +159,6 @@ def write_latex(items: Sequence[Item], folder: Path) -> list[Path]:
             files.append(path.with_suffix(".pdf"))
             save(curves(item), files[-1])
     return files
-
-
-SUMS = "SHA256SUMS"
-"""The file of checksums in a folder of published results."""
-ABOUT = ("steps", "seconds", "config_hash", "version", "commit", "machine", "overrides")
-"""The columns about a run, which stand beside its metrics."""
-FIELDS = ("item", "budget", "verdict", "row", "column", "seed", "kind", "name", "step", "value", *ABOUT)
-Line = dict[str, str | int | float]
 
 
 def data_text(items: Sequence[Item]) -> str:

@@ -73,19 +73,17 @@ def find(folders: Sequence[Path]) -> list[Section]:
     there: dict[str, list[Path]] = defaultdict(list)
     problems: list[str] = []
     for folder in folders:
-        before = sum(map(len, there.values())) - len(there["half"])
         try:
             if not folder.is_dir():
                 near = nearest(folder.name, (path.name for path in folder.parent.glob("*") if path.is_dir()))
                 problem = "is a file; expected a folder" if folder.exists() else "no such folder"
                 raise mistake(str(folder), problem, near=near, example="rlmem report results")
-            for kind, path in _places(folder, problems):
-                there[kind].append(path)
-        except UserError:
-            raise
+            places = list(_places(folder, problems))
         except OSError as error:
             raise UserError(f"{brief(printable(str(error.filename)))}: cannot be read ({error.strerror})") from error
-        if sum(map(len, there.values())) - len(there["half"]) == before and not problems:
+        for kind, path in places:
+            there[kind].append(path)
+        if {kind for kind, _ in places} <= {"half"} and not problems:
             expected = "expected a reproduction, published results, a sweep or a run, or a folder of such"
             raise mistake(str(folder), f"nothing to show; {expected}", example="rlmem report results")
     items = [

@@ -33,6 +33,16 @@ from rlmem.sweep.status import RETURNS
 
 DIFFERS = "differs between rows"
 """The name of that fact."""
+INTERVALS = (
+    "Intervals of means, in tables and as bands of curves, are t intervals over seeds; comparisons use Welch's. "
+    "Their level is 95 % if no other is given, and they end at the least and the greatest possible value. "
+    "Rankings have percentile bootstrap intervals, which are too narrow for few seeds. An interval is about other "
+    "seeds on the same tasks, not about other tasks. One seed has no interval."
+)
+KEYS = {GREEDY: "greedy evaluation return", TRAINING: "training return"}
+"""Key of a curve -> its description."""
+NAMED = 4
+"""The greatest number of cells or runs that a sentence names."""
 
 
 @dataclass(frozen=True)
@@ -231,18 +241,6 @@ def of_metric(records: Sequence[Record], key: str, directories: Sequence[RunReco
 def _asked(overrides: Iterable[str]) -> list[str]:
     """The overrides without those that only say where and how a run is stored on this machine."""
     return [line for line in overrides if line.partition("=")[0] not in ("run_dir", "on_exists")]
-
-
-INTERVALS = (
-    "Intervals of means, in tables and as bands of curves, are t intervals over seeds; comparisons use Welch's. "
-    "Their level is 95 % if no other is given, and they end at the least and the greatest possible value. "
-    "Rankings have percentile bootstrap intervals, which are too narrow for few seeds. An interval is about other "
-    "seeds on the same tasks, not about other tasks. One seed has no interval."
-)
-KEYS = {GREEDY: "greedy evaluation return", TRAINING: "training return"}
-"""Key of a curve -> its description."""
-NAMED = 4
-"""The greatest number of cells or runs that a sentence names."""
 
 
 def facts_of(records: Sequence[Record]) -> dict[str, str]:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlmem.errors import UserError, writing
+from rlmem.errors import UserError
 from rlmem.evidence.leaderboard import RNG, Standings, games, ranking, standings
 from rlmem.evidence.page.curves import require_matplotlib
-from rlmem.evidence.page.documents import around
+from rlmem.evidence.page.documents import put
 from rlmem.evidence.page.find import Item
 from rlmem.evidence.page.groups import facts_of
 from rlmem.evidence.statistics import performance_profile
 from rlmem.evidence.verdict import Outcome
-from rlmem.record import figures, rundir
+from rlmem.record import figures
 from rlmem.record.figures import COLOURS, GRID, INK
 from rlmem.record.tables import in_markdown
 from rlmem.system import received
@@ -59,13 +59,8 @@ def page(outcome: Outcome, file: Path) -> list[Path]:
     found = standings(outcome)
     if found is None or not found.scores:
         raise UserError(f"--page {file}: no row of {outcome.name} has a run of every game yet")
-    before, after = around(file, "Leaderboard", "leaderboard")
-    image = file.parent / "images" / f"{outcome.name.rpartition('/')[2]}.svg"
-    with writing(file, "--page /tmp/leaderboard.md"):
-        image.parent.mkdir(parents=True, exist_ok=True)
-        figures.save(picture(found), image, "svg")
-        rundir.write_atomically(file, f"{before}{_text(found, image)}{after}")
-    return [file, image]
+    name = outcome.name.rpartition("/")[2]
+    return put(file, "leaderboard", _text(found, name), {name: picture(found)})
 
 
 def picture(found: Standings) -> Figure:
@@ -79,12 +74,12 @@ def picture(found: Standings) -> Figure:
     return made
 
 
-def _text(found: Standings, image: Path) -> str:
+def _text(found: Standings, image: str) -> str:
     """The part of a page between its marks."""
     outcome = found.outcome
     about = facts_of([record for record in outcome.records if record.row in found.scores])
     facts = "\n".join(f"- {in_markdown(f'{name}: {fact}')}" for name, fact in about.items() if fact)
-    shown = f"![Scores, costs and performance profiles of the memories](images/{image.name})"
+    shown = f"![Scores, costs and performance profiles of the memories](images/{image}.svg)"
     tables = f"{ranking(found).markdown()}\n{shown}\n\n{games(found).markdown()}"
     return f"\n{tables}\n{facts}\n\n"
 

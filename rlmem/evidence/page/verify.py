@@ -88,7 +88,8 @@ def verify(folder: Path, written: Path | None = None, pictures: bool = True) -> 
         lacking.append(f"{folder / SUMS}: there is none; `rlmem report {shell(folder)} --markdown FILE` writes it")
     draws = all(find_spec(name) for name in ("matplotlib", "jinja2"))
     if not draws:
-        verified.notes.append("pictures, rankings and the document are not compared: `rlmem[report]` is not installed")
+        why = "matplotlib or Jinja is not installed"
+        verified.notes.append(f"pictures, rankings and the document are not compared: {why}")
     for item in items:
         if problem := provenance_problem(item.outcome.ours):
             verified.notes.append(f"{item.label}: {problem}")

@@ -20,10 +20,10 @@ class PublishedGTrXL(GTrXL):
         if self.context == "window":
             return super().keep(num_layers, width, window)
         self.caches = {f"L{i}.e": (window - 1, self.output_size) for i in range(num_layers)}
-        if window > 1:
-            self.breaks = {"tape_equals_segments": "context=segment: no gradient passes from a call to the one before"}
-        if 1 < window < PROBED:
-            self.breaks |= {"step_equals_forward": "context=segment: a slot of a longer call sees more slots"}
+        breaks = {"tape_equals_segments": "context=segment: no gradient passes from a call to the one before"}
+        if window < PROBED:
+            breaks["step_equals_forward"] = "context=segment: a slot of a longer call sees more slots"
+        self.breaks = breaks if window > 1 else {}
 
     def attention(self, layer: RelativeLayer, name: str, e: Tensor, past: Past) -> Tensor:
         segment, stored = self.context == "segment", f"{name}.e"

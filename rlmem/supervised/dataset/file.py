@@ -157,15 +157,6 @@ def _assumed(terminals: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return timeouts
 
 
-def _attribute(value: Any) -> Any:
-    """An attribute as text or a number."""
-    if isinstance(value, np.generic | np.ndarray):
-        value = value.tolist()
-    if isinstance(value, bytes):
-        value = value.decode(errors="replace")
-    return value if isinstance(value, str | int | float) else str(value)
-
-
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     """The file, open for reading. Raises UserError for one that cannot be read, also while it is read."""

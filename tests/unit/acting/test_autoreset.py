@@ -22,7 +22,7 @@ from rlmem.acting.collector import Collector
 from rlmem.acting.observed import observed
 from rlmem.config.compose import load
 from rlmem.errors import Fault, UserError
-from rlmem.run.build import make_env
+from rlmem.run.environments import make_env
 from rlmem.run.train import train
 
 N, STEPS = 3, 120

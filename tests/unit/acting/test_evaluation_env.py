@@ -7,7 +7,7 @@ from small_runs import SHORT
 from rlmem.config.compose import load
 from rlmem.errors import UserError
 from rlmem.record.recorder import read_jsonl
-from rlmem.run.build import make_env, make_evaluation_env
+from rlmem.run.environments import make_env, make_evaluation_env
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
 

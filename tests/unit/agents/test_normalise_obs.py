@@ -15,7 +15,7 @@ from rlmem.acting.collector import Collector
 from rlmem.agents.actor_critic import ActorCritic
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.off_policy import OffPolicy
-from rlmem.loops.observe import observe
+from rlmem.loops.parts import observe
 from rlmem.nets.encoder import Embeddings, Encoder, Features
 from rlmem.nets.layers import HeadLayers
 from rlmem.nets.plain import Plain

@@ -72,17 +72,6 @@ def test_tape_and_segments_of_the_same_episodes_have_the_same_loss_and_gradients
     assert_same_gradients(*results, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["sac", "td3"])
-def test_with_episodes_of_one_length_even_the_generator_draws_the_same(name):
-    """Rows without padding hold the tape's slots in its order, so nothing has to be arranged."""
-    algo = make_algo(name)
-    replay, _ = live(algo, [[8], [-8]], Tape(), rounds=30)
-    episode, nothing = torch.arange(4), torch.zeros(4, dtype=torch.long)
-    pieces = [Pieces(row, episode, nothing, nothing + 8, nothing) for row in (nothing, episode)]
-    results = [gradients(algo, replay.sample(Given(p), 0, generator()).batch) for p in pieces]
-    assert_same_gradients(*results, atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("detach_every", [None, 3])
 @pytest.mark.parametrize("name", NAMES)
 def test_cutting_the_gradient_changes_no_value_but_the_gradient(name, detach_every):
@@ -256,20 +245,6 @@ def test_td3s_actor_and_target_move_together_at_every_third_update():
         assert ("actor_loss" in metrics) == (update % 3 == 0)
 
 
-@pytest.mark.parametrize("objective", ["first", "min"])
-def test_td3s_actor_maximises_the_first_critic_or_the_lesser(objective):
-    algo = make_algo("td3", policy_delay=1, actor_objective=objective, action_l2=0.0)
-    batch = some_batch(algo)
-    with torch.no_grad():
-        actor, critic = algo.agent.trunks.read(batch)
-        value = lambda: algo.agent.q(critic, algo.agent.policy(actor))[:, batch.mask]  # noqa: E731
-        first, second = value()
-        algo.agent.q.heads[0].out.bias += (second - first).median()  # now each is the lesser somewhere
-        q = value()
-        expected = -(q[0] if objective == "first" else torch.minimum(*q)).mean()
-    torch.testing.assert_close(algo.loss(batch)[1]["actor_loss"], expected)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_the_learning_rate_warms_up_linearly(name):
     algo = make_algo(name, lr=0.01, lr_warmup=4)
@@ -294,18 +269,6 @@ def test_a_loss_that_is_not_finite_stops_before_the_step(name, value):
     with pytest.raises(FloatingPointError, match="no step was taken"):
         algo.finite.settle()
     assert equal(before, algo.agent.parameters())
-
-
-def test_huber_of_mean_is_the_huber_loss_of_the_mean_error():
-    algo = make_algo("dqn", td_loss="huber_of_mean")
-    batch = some_batch(algo, Segment())
-    loss, _, error = algo.loss(batch)
-    assert len(error) == batch.mask.sum()
-    mean = error.abs().mean()
-    torch.testing.assert_close(loss, torch.where(mean <= 1, mean**2 / 2, mean - 0.5))
-    algo.td_loss = "huber"
-    each = error.abs()
-    torch.testing.assert_close(algo.loss(batch)[0], torch.where(each <= 1, each**2 / 2, each - 0.5).mean())
 
 
 @pytest.mark.parametrize("name", NAMES)

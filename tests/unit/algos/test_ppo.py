@@ -1,6 +1,6 @@
 """PPO over memories: the replay invariant, and that one update does what it says."""
 
-from itertools import pairwise, product
+from itertools import product
 
 import pytest
 import torch
@@ -100,23 +100,6 @@ def test_padding_changes_neither_loss_nor_gradient():
     assert results[0][0] == results[1][0]
     for a, b in zip(results[0][1], results[1][1], strict=True):
         assert torch.equal(a, b)
-
-
-def test_published_settings_run_and_adapt_the_kl_penalty():
-    algo, collector = make_ppo(
-        "gru", complete_episodes=True, kl_coef=0.2, normalize_advantage="batch", value_error_clamp=10.0,
-        gae_lambda=1.0, max_grad_norm=None, num_minibatches=2,
-    )  # fmt: skip
-    batching = Tape()
-    weights = []
-    for _ in range(3):
-        metrics = algo.update(collect(algo, collector, batching), batching, 0.0)
-        weights.append(metrics["ppo/kl_coef"])
-        assert metrics["ppo/kl"] > 0, "the policy has moved from the one that acted"
-    weights.append(algo.kl_coef)
-    assert weights[0] == 0.2
-    assert {round(after / before, 6) for before, after in pairwise(weights)} <= {0.5, 1.0, 1.5}
-    assert weights[-1] != 0.2
 
 
 def test_a_loss_that_is_not_finite_stops_training():

@@ -179,23 +179,6 @@ class Oracle:
                 found[piece.row, piece.column + slot - piece.first] = target
         return found, ends
 
-    def errors(self, targets):
-        """{(row, column): [Q_i(s, a) - y of every online head]}."""
-        q, found = self.algo.agent.q, {}
-        for piece, _ in self.values:
-            for slot, feature in self.features(self.algo.agent, "critic", piece).items():
-                at = piece.row, piece.column + slot - piece.first
-                if at not in targets:
-                    continue
-                action = torch.from_numpy(piece.episode.action[slot])
-                if self.algo.name in ("sac", "td3"):
-                    values = [head(torch.cat([feature, action[None]], -1))[0, 0] for head in q.heads]
-                else:
-                    heads = q.heads if self.algo.name == "sacd" else [q]
-                    values = [head(feature)[0, action] for head in heads]
-                found[at] = [v.item() - targets[at] for v in values]
-        return found
-
 
 def targets_of(algo, batch, seed):
     """The targets that `algo` learns from, [B, T]; zero where the agent did not act."""
@@ -290,76 +273,3 @@ def test_targets_of_other_memories(memory, scheme):
     algo, batch, oracle = drawn("dqn", (), scheme, memory)
     for algo.n_step in (1, 3):
         assert worst(algo, batch, oracle.targets()[0]) < 1e-6
-
-
-@pytest.mark.parametrize(("name", "form", "scheme"), some(["tape", "burn-in"]), ids=named)
-def test_losses_and_td_errors_are_those_of_the_oracle(name, form, scheme):
-    algo, batch, oracle = drawn(name, form, scheme)
-    algo.n_step, algo.generator = 1, generator(6)
-    with torch.no_grad():
-        _, metrics, td_error = algo.loss(batch)
-        td_error = td_error.new_zeros(batch.shape).masked_scatter(batch.mask, td_error)
-        errors = oracle.errors(oracle.targets()[0])
-    if name == "dqn":
-        expected = sum(e * e / 2 if abs(e) <= 1 else abs(e) - 1 / 2 for (e,) in errors.values())
-    else:
-        expected = sum(e * e for both in errors.values() for e in both)
-    loss = metrics["loss" if name == "dqn" else "critic_loss"].item()
-    assert loss == pytest.approx(expected / len(errors), abs=1e-7)
-    for at, each in errors.items():
-        assert abs(td_error[at].item()) == pytest.approx(sum(map(abs, each)) / len(each), abs=1e-6)
-
-
-def ends_of(oracle, where):
-    """The last acted slots of the pieces that end where `where(piece)`."""
-    return [(p.row, p.column + p.last - p.first - 1) for p, _ in oracle.values if where(p)]
-
-
-def terminate(batch, oracle, where):
-    for at in ends_of(oracle, where):
-        batch.terminated[at] = True
-
-
-def without_prefix(batch, oracle):
-    batch.prefix = None
-
-
-def without_state(batch, oracle):
-    batch.state0 = None
-
-
-def one_slot_late(field):
-    def spoil(batch, oracle):
-        setattr(batch, field, getattr(batch, field).roll(1, 1))
-
-    return spoil
-
-
-SPOILT = {
-    "rewards one slot late": ("tape", one_slot_late("reward")),
-    "terminations one slot late": ("tape", one_slot_late("terminated")),
-    "previous actions one slot late": ("tape", one_slot_late("prev_action")),
-    "previous rewards one slot late": ("tape", one_slot_late("prev_reward")),
-    "starts one slot late": ("tape", one_slot_late("start")),
-    "observations one slot late": ("tape", one_slot_late("obs")),
-    "no starts": ("tape", lambda batch, oracle: batch.start[:, 1:].fill_(False)),
-    "truncations that terminate": (
-        "tape", lambda b, o: terminate(b, o, lambda p: p.last == len(p.episode.action) and not p.episode.terminated),
-    ),
-    "a cut that terminates": ("tape", lambda b, o: terminate(b, o, lambda p: p.last < len(p.episode.action))),
-    "terminations that do not": ("tape", lambda batch, oracle: batch.terminated.fill_(False)),
-    "a cut segment that terminates": ("zero", lambda b, o: terminate(b, o, lambda p: p.last < len(p.episode.action))),
-    "no stored state": ("stored", without_state),
-    "no burn-in": ("burn-in", without_prefix),
-    "nothing recomputed": ("recompute", without_prefix),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("what", SPOILT)
-def test_the_oracle_notices(what):
-    scheme, spoil = SPOILT[what]
-    algo, batch, oracle = drawn("dqn", (), scheme)
-    batch = batch.map(torch.clone)
-    spoil(batch, oracle)
-    for algo.n_step in (1, 3):
-        assert worst(algo, batch, oracle.targets()[0]) > 1e-3

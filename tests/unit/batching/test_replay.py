@@ -241,19 +241,6 @@ def contents(replay):
     return [(int(batch.obs[r, 0, 0]), int(batch.mask[r].sum())) for r in range(batch.shape[0])]
 
 
-def test_the_newest_episode_can_be_drawn_and_the_oldest_makes_room():
-    replay = replay_of(3, 4, 5, capacity=10)
-    assert contents(replay) == [(1, 4), (2, 5)]
-    drawn = {int(replay.sample(Tape(), 1, torch.Generator().manual_seed(s)).batch.obs[0, 0, 0]) for s in range(20)}
-    assert drawn == {1, 2}
-
-
-def test_an_episode_is_complete_with_its_final_observation():
-    """The slot after the last action holds the final observation; only then nothing is missing."""
-    replay, collector = Replay(100, 1, CPU), collector_of([2])
-    assert [replay.add(collector.collect(1, 10**9)[0]) for _ in range(4)] == [0, 0, 1, 0]
-
-
 def test_there_is_nothing_to_draw_from_an_empty_replay():
     with pytest.raises(ValueError, match="nothing to draw from"):
         Replay(10, 1, CPU).sample(Tape(), 4, torch.Generator())
@@ -263,29 +250,6 @@ def test_an_episode_longer_than_the_capacity_is_refused():
     assert contents(replay_of(10, 3, capacity=10)) == [(1, 3)]
     with pytest.raises(Fault, match=r"environment 0 has more transitions .* \(10\)"):
         replay_of(3, 11, capacity=10)
-
-
-@pytest.mark.parametrize("batch_size", [1, 2, 7, 50])
-def test_a_tape_holds_exactly_the_transitions_asked_for_and_no_padding(batch_size):
-    replay = replay_of(3, -2, 5, 1)
-    for seed in range(20):
-        sample = replay.sample(Tape(), batch_size, torch.Generator().manual_seed(seed))
-        batch = sample.batch
-        pieces = int(batch.start.sum())
-        assert batch.mask.sum() == batch_size
-        assert batch.shape == (1, batch_size + pieces), "one slot more per piece: its last supplies a value"
-        assert batch.start[0, 0]
-        assert sample.metrics["batch/pad_fraction"] == 0
-        ends = torch.cat([batch.start[0, 1:], torch.tensor([True])])
-        assert torch.equal(~batch.mask[0], ends), "each piece ends in a slot that does not count, and only it"
-        terminated = (batch.terminated & batch.mask)[0]
-        assert not terminated[batch.obs[0, :, 0] == 1].any(), "a truncation is not a termination"
-
-
-def test_a_cut_tape_shows_the_successor_of_its_last_transition():
-    sample = replay_of(9).sample(Tape(), 4, torch.Generator())
-    assert sample.batch.obs[0, :, 1].tolist() == [0, 1, 2, 3, 4]
-    assert sample.batch.mask[0].tolist() == [True] * 4 + [False]
 
 
 def test_rows_of_a_tape_share_the_batch():
@@ -340,36 +304,6 @@ def test_tapes_draw_episodes_uniformly():
     generator = torch.Generator().manual_seed(0)
     drawn = Tally(int(Tape().draw(lengths, None, 1, generator).episode[0]) for _ in range(2000))
     assert sum((drawn[e] - 400) ** 2 / 400 for e in range(5)) < 15
-
-
-def test_segments_fill_the_batch_and_the_last_row_is_shortened():
-    replay = replay_of(3, -2, 5, 1)
-    for seed in range(20):
-        batch = replay.sample(Segment(2, init_state="zero"), 9, torch.Generator().manual_seed(seed)).batch
-        assert batch.mask.sum() == 9
-        assert (batch.mask.sum(1) >= 1).all()
-        assert not batch.mask[:, 2:].any()
-
-
-def test_a_number_of_rows_is_taken_whatever_they_hold():
-    sample = replay_of(3, -2, 5, 1).sample(Segment(2, rows=6, init_state="zero"), 1000, torch.Generator())
-    assert sample.batch.shape == (6, 3)
-    assert sample.metrics["batch/transitions"] < 12
-
-
-def test_a_row_inside_an_episode_begins_with_the_state_that_acting_had():
-    batching = Segment(3, burn_in=1, rows=50)
-    batch = replay_of(10, -8, batching=batching).sample(batching, 0, torch.Generator().manual_seed(0)).batch
-    inside = batch.obs[:, 0, 1] > 0
-    assert inside.any()
-    assert torch.equal(batch.state0[inside, 0], batch.obs[inside, 0, 1] - 1)
-    assert torch.equal(batch.prefix.obs[inside, 0, 1], batch.obs[inside, 0, 1] - 1)
-
-
-def test_rows_from_a_zero_state_bring_none():
-    batch = replay_of(10).sample(Segment(3, init_state="zero"), 9, torch.Generator()).batch
-    assert batch.state0 is None
-    assert batch.prefix is None
 
 
 def test_a_state_that_was_not_kept_is_missed():

@@ -10,8 +10,6 @@ from rlmem.batching.base import Rollout
 from rlmem.types import Batch
 
 B, T, D = 3, 23, 5
-LENGTHS = (9, 1, 4, 14, 6)
-"""Slots of the episodes that are read in two layouts."""
 
 
 def make(name):
@@ -93,35 +91,6 @@ def test_gradients_are_those_of_chunks_read_one_after_another(name, k):
     for a, b in zip(gradients, expected, strict=True):
         if b is not None:
             torch.testing.assert_close(a, b)
-
-
-def episodes(layout, x, probe):
-    """The same episodes one after another in one row, or each in a row of its own: x, start, probe."""
-    parts, probes = x.split(LENGTHS), probe.split(LENGTHS)
-    start = [torch.arange(len(part)) == 0 for part in parts]
-    if layout == "tape":
-        return x[None], torch.cat(start)[None], probe[None]
-    pad = torch.nn.utils.rnn.pad_sequence
-    return pad(parts, True), pad(start, True), pad(probes, True)
-
-
-@pytest.mark.parametrize("name", ["gru", "lstm", "ffm", "lru", "s5", "gpt", "tcn"])
-@pytest.mark.parametrize("k", [None, 1, 4, 9])
-def test_a_tape_and_whole_episodes_give_the_same_loss_and_gradients(name, k):
-    memory = make(name)
-    generator = torch.Generator().manual_seed(2)
-    x = torch.randn(sum(LENGTHS), D, dtype=torch.float64, generator=generator)
-    target = torch.randn(sum(LENGTHS), memory.output_size, dtype=torch.float64, generator=generator)
-    results = []
-    for layout in ("tape", "segments"):
-        given = x.clone().requires_grad_()
-        rows, start, probe = episodes(layout, given, target)
-        y = unroll(memory, rows, memory.initial_state(len(rows)), start, k)
-        loss = (y * probe).sum()
-        results.append((loss, *torch.autograd.grad(loss, [given, *memory.parameters()], allow_unused=True)))
-    for a, b in zip(*results, strict=True):
-        if a is not None:
-            torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
 
 
 def test_the_state_before_a_row_gets_the_gradient_of_the_first_chunk_only():

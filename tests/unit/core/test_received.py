@@ -30,7 +30,7 @@ import yaml
 from helpers import ROOT
 from small_runs import CUE
 
-from rlmem.api.hub.pull import _build
+from rlmem.api.hub.hub import _build
 from rlmem.commands.cli import main
 from rlmem.config import plainyaml
 from rlmem.config.catalog import with_parents

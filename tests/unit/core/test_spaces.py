@@ -20,7 +20,6 @@ import rlmem
 from rlmem.acting.collector import Collector
 from rlmem.agents.actor_critic import ON_POLICY, ActorCritic
 from rlmem.agents.trunk import Trunk, Trunks
-from rlmem.api.trained import TrainedAgent
 from rlmem.config.compose import load
 from rlmem.errors import Fault, UserError
 from rlmem.memory.mlp import MLP
@@ -28,6 +27,7 @@ from rlmem.nets.encoder import Encoder
 from rlmem.nets.layers import HeadLayers
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.train import plan, train
+from rlmem.run.trained import TrainedAgent
 from rlmem.spaces import in_env, to_env
 from rlmem.supervised.dataset.file import Recording
 from rlmem.supervised.windows import policy_actions
@@ -134,7 +134,7 @@ class ToEnv(nn.Module):
         self.boxes = boxes
 
     def forward(self, *actions: Tensor) -> list[Tensor]:
-        return [in_env(box, action) for box, action in zip(self.boxes, actions, strict=True)]
+        return [in_env(box)(action) for box, action in zip(self.boxes, actions, strict=True)]
 
 
 @pytest.mark.slow

@@ -73,59 +73,6 @@ def replay(game: gym.Env, start: np.ndarray, actions: list) -> list:
     return steps
 
 
-def last_steps(env, choose) -> np.ndarray:
-    """Length [N] of the first episode of every environment, played by `choose(observations)`."""
-    observation = env.reset(seed=0)[0]
-    length, going = np.zeros(env.num_envs), np.ones(env.num_envs, bool)
-    while going.any():
-        observation, _, terminated, truncated, _ = env.step(choose(observation))
-        length += going
-        going &= ~(terminated | truncated)
-    return length
-
-
-def each(values: np.ndarray, episodes: int) -> np.ndarray:
-    return np.repeat(values, episodes, axis=0)
-
-
-def test_no_linear_feedback_of_positions_balances():
-    """A grid of logistic players, from coin flips to a hard switch, and of weights of the cart's position."""
-    sharpness, weight = np.meshgrid([0, 3, 10, 20, 30, 50, 100, 1e6], [-1, -0.3, -0.1, 0, 0.1, 0.3, 1])
-    players, episodes = sharpness.size, 64
-    env, rng = make("CartPole", players * episodes, "position"), np.random.default_rng(0)
-    sharpness, weight = each(sharpness.ravel(), episodes), each(weight.ravel(), episodes)
-
-    def push(observation):
-        score = sharpness * (observation[:, 1] + weight * observation[:, 0])
-        return (rng.logistic(size=len(score)) < score).astype(int)
-
-    mean = last_steps(env, push).reshape(players, episodes).mean(1)
-    assert 45 < mean.max() < 60
-
-
-def test_no_player_that_pushes_the_more_the_pole_leans_lasts():
-    """The bound on the rule card: the energy of the pole grows by 0.0256 a step, and 2.7 is the most."""
-    players, episodes, bins = 60, 32, 24
-    rng = np.random.default_rng(1)
-    height = np.cumsum(np.exp(rng.normal(0, 2, (players, bins))), 1)
-    steepness, turn = rng.uniform(1, 30, (players, 1)), rng.uniform(0.3, 0.7, (players, 1))
-    chance = each(1 / (1 + np.exp(-steepness * (height / height[:, -1:] - turn))), episodes)
-    env = make("CartPole", players * episodes, "position", horizon=1000)
-
-    def push(observation):
-        part = np.clip((observation[:, 1] / 0.21 + 1) / 2 * bins, 0, bins - 1).astype(int)
-        return (rng.random(env.num_envs) < chance[env._all, part]).astype(int)
-
-    length = last_steps(env, push)
-    assert length.reshape(players, episodes).mean(1).max() < 2.72 / 0.0256
-    assert length.max() < 1000
-
-
-def test_two_velocities_are_enough_for_two_hundred_steps():
-    env = make("CartPole", 256, "velocity")
-    assert (last_steps(env, lambda observation: (observation @ [0.11, 1.0] > 0).astype(int)) == 200).mean() > 0.99
-
-
 @pytest.mark.parametrize(("first", "slots"), [("position", [0, 2]), ("velocity", [1, 3])])
 def test_velocities_are_seen_from_the_second_observation_on(first, slots):
     env = make("VelocityOnlyCartPole", 5, "easy", first_observation=first)
@@ -190,35 +137,3 @@ def test_text_shows_what_is_seen_and_a_picture_shows_everything(task):
     for _ in range(5):
         env.step(random_actions(env, np.random.default_rng(0)))
     assert (env.picture(0) != before).any()
-
-
-@pytest.mark.parametrize(
-    ("task", "params", "message"),
-    [
-        ("CartPole", {"observe": "speed"}, "observe='speed': expected one of full, position, velocity"),
-        ("Pendulum", {"observe": "speed"}, "observe='speed': expected one of full, position, velocity"),
-        ("CartPole", {"horizon": 0}, "horizon=0: expected at least 1"),
-        ("Pendulum", {"horizon": 0}, "horizon=0: expected at least 1"),
-        ("PositionOnlyPendulum", {"max_episode_length": 0}, "max_episode_length=0: expected at least 1"),
-        ("NoisyPositionOnlyCartPole", {"max_episode_length": 0}, "max_episode_length=0: expected at least 1"),
-        ("NoisyPositionOnlyCartPole", {"noise_sigma": -1.0}, "noise_sigma=-1.0: expected at least 0"),
-        ("VelocityOnlyCartPole", {"max_episode_length": 0}, "max_episode_length=0: expected at least 1"),
-        (
-            "VelocityOnlyCartPole",
-            {"first_observation": "x"},
-            "first_observation='x': expected one of position, velocity",
-        ),
-    ],
-)
-def test_a_wrong_parameter_is_named(task, params, message):
-    with pytest.raises(ValueError, match=message):
-        make(task, 2, **params)
-
-
-@pytest.mark.parametrize("task", ["CartPole", "Pendulum", "PositionOnlyCartPole", "PositionOnlyPendulum"])
-def test_what_the_rules_pass_to_their_physics_is_no_parameter(task):
-    for name, value in (("pay", 2.0), ("sight", "full"), ("most_steps", 9)):
-        with pytest.raises(TypeError):
-            make(task, 1, **{name: value})
-    with pytest.raises(TypeError, match=r"no parameter `pay`; it has: (?!.*\b(sight|most_steps|params)\b)"):
-        make(task, 1, pay=2.0)

@@ -10,7 +10,6 @@ import pytest
 from rlmem_envs.languages.dfa import DFA
 from rlmem_envs.languages.regular import RegularLanguage
 from rlmem_envs.languages.tables import TABLES
-from rlmem_envs.registration import make
 
 from rlmem.config.compose import load
 from rlmem.errors import UserError
@@ -136,21 +135,6 @@ def test_lengths_in_training_and_evaluation():
     assert set(lengths) == {7}
 
 
-def memoryless(language: str, n: int, length: str = "fixed") -> float:
-    return make("RegularLanguage", language=language, n=n, length=length).scores().memoryless
-
-
-def test_the_best_blind_guess():
-    """By the length of the string; the first three permutations of SYM(5) are the same for both letters."""
-    assert [memoryless("parity", n) for n in (2, 10, 25)] == pytest.approx([0.5] * 3)
-    assert [memoryless("even_pairs", n) for n in (2, 3, 10)] == pytest.approx([1, 0.5, 0.5])
-    lengths = {2: 1, 3: 1, 4: 1, 5: 0.5, 10: 0.281, 13: 0.266, 25: 0.208, 50: 0.2}
-    assert [memoryless("sym5", n) for n in lengths] == pytest.approx([*lengths.values()], abs=5e-4)
-    strings = [s for length in range(1, 8) for s in product(range(2), repeat=length)]
-    shares = sum(np.eye(5)[permuted(s)] / 2 ** len(s) for s in strings) / 7
-    assert memoryless("sym5", 8, "uniform") == pytest.approx(shares.max())
-
-
 def test_an_answer_pays_by_its_class_and_no_answer_costs():
     env = RegularLanguage(3, "parity", n=3)
     env.reset(seed=0, options={"hidden": {"symbols": np.tile([1, 0, 2], (3, 1))}})
@@ -171,21 +155,6 @@ def test_every_letter_may_ask_for_an_answer():
         assert reward.tolist() == [[0.5, 0, 0.5], [0.5, 0.5, -0.5]][t]
     assert terminated.all() and info["success"].tolist() == [True, False, False]
     assert env.scores().memoryless == pytest.approx(1 / 2 + 5 / 24), "the first letter tells the class"
-
-
-@pytest.mark.parametrize("length", ["uniform", "fixed"])
-def test_the_best_blind_guess_at_every_letter(length):
-    """Played, within four standard errors; where a letter tells the class, it is always right."""
-    env = RegularLanguage(4000, "sym5", n=6, length=length, answer="every")
-    env.reset(seed=0)
-    returns, running, rng = np.zeros(4000), np.ones(4000, bool), np.random.default_rng(0)
-    for _ in range(6):
-        _, reward, terminated, *_ = env.step(env.memoryless(rng))
-        returns += reward * running
-        running &= ~terminated
-    assert abs(returns.mean() - env.scores().memoryless) < 4 * returns.std() / 4000**0.5
-    told = {"start": 0, "transitions": {s: {"a": 0, "b": 1} for s in (0, 1)}, "labels": {0: 0, 1: 1}}
-    assert RegularLanguage(1, told, n=5, length=length, answer="every").scores().memoryless == pytest.approx(1)
 
 
 @pytest.mark.parametrize("answer", ["end", "every"])
@@ -264,15 +233,6 @@ def test_what_is_no_automaton_is_refused_in_one_line(change, message):
     with pytest.raises(ValueError, match=message) as refusal:
         RegularLanguage(1, OWN | change)
     assert "\n" not in str(refusal.value)
-
-
-def test_an_unknown_language_and_lengths_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match=r"no language `party` .did you mean `parity`.*tomita_6, or a table"):
-        RegularLanguage(1, "party")
-    with pytest.raises(ValueError, match="min_length=11: expected at least 1 and at most n=10"):
-        RegularLanguage(1, "parity", n=10, min_length=11)
-    with pytest.raises(ValueError, match="length='long': expected one of uniform, fixed"):
-        RegularLanguage(1, "parity", length="long")
 
 
 def test_a_run_is_evaluated_at_the_full_length_and_at_greater_ones(in_tmp):

@@ -1,4 +1,4 @@
-"""MiniGrid and BabyAI: what is seen in every view, success, the exact state, and a run."""
+"""MiniGrid and BabyAI: what is seen in every view, success, and a run."""
 
 import sys
 
@@ -52,7 +52,7 @@ def test_encoders_scale_every_view_to_at_most_one(minigrid):
             assert set(found.unique().tolist()) == {0, 1}
 
 
-def test_success_is_being_rewarded_and_the_state_is_exact(minigrid):
+def test_success_is_being_rewarded(minigrid):
     env, rng = make(num_envs=8, max_episode_steps=60), np.random.default_rng(0)
     env.reset(seed=0)
     won = lost = 0
@@ -63,11 +63,6 @@ def test_success_is_being_rewarded_and_the_state_is_exact(minigrid):
             assert (infos["success"][ended] == (reward[ended] > 0)).all()
             won, lost = won + infos["success"][ended].sum(), lost + (~infos["success"][ended]).sum()
     assert won > 3 and lost > 3
-    twin, actions = make(num_envs=8, max_episode_steps=60), rng.integers(0, 3, (30, 8))
-    twin.restore(env.state())
-    for action in actions:
-        for mine, theirs in zip(env.step(action)[:4], twin.step(action)[:4], strict=True):
-            np.testing.assert_array_equal(mine, theirs)
 
 
 RUN = [

@@ -14,7 +14,7 @@ from rlmem_envs.occlusion.mujoco_robots import ROBOTS
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import load as compose
-from rlmem.run.build import make_env
+from rlmem.run.environments import make_env
 
 needs_mujoco = pytest.mark.skipif(
     find_spec("mujoco") is None or find_spec("imageio") is None, reason="needs pip install '.[mujoco]'"
@@ -70,28 +70,6 @@ def test_episodes_are_gymnasiums_and_their_parts_are_qpos_and_qvel(name, in_tmp)
 
 
 @needs_mujoco
-@every_robot
-def test_a_state_is_exact_in_any_vector(name):
-    """States from the middle of episodes, of their beginning and of their end."""
-    env = make(name, "velocity", num_envs=4, workers=0, max_episode_steps=40)
-    env.reset(seed=1)
-    env.reset(options={"reset_mask": np.array([True, False, False, False])})
-    for _ in play(env, 28):
-        pass
-    env.reset(options={"reset_mask": np.array([False, True, False, False])})
-    saved = env.state()
-    assert saved["arrays"]["t"][1] == 0
-    expected = list(play(env, 60, seed=1))
-    env.restore(saved)  # a world that has moved on
-    fresh = make(name, "velocity", num_envs=4, workers=2, max_episode_steps=40)
-    fresh.restore(saved)  # new worlds, in threads
-    for x, y, z in zip(play(env, 60, seed=1), play(fresh, 60, seed=1), expected, strict=True):
-        assert_same(x, z)
-        assert_same(y, z)
-    fresh.close()
-
-
-@needs_mujoco
 def test_the_full_state_is_shown_beside_what_is_seen():
     plain, shown = (make("hopper", "position", num_envs=2, workers=0, privileged=given) for given in (False, True))
     full = make("hopper", num_envs=2, workers=0)
@@ -115,19 +93,6 @@ def test_a_state_of_another_build_is_noticed():
         env.restore(saved)
     with pytest.raises(ValueError, match="is none of"):
         robots.make("hopper", num_envs=2, workers=0).restore(saved)
-
-
-@needs_mujoco
-@every_robot
-def test_episodes_do_not_depend_on_how_many_there_are_or_who_steps_them(name):
-    one, many = (make(name, num_envs=n, workers=w, max_episode_steps=25) for n, w in ((1, 0), (5, 2)))
-    np.testing.assert_array_equal(one.reset(seed=5)[0], many.reset(seed=5)[0][:1])
-    ended = np.zeros(5, bool)
-    for x, y in zip(play(one, 60), play(many, 60), strict=True):
-        assert_same(x, [part[:1] for part in y[:4]])
-        ended |= y[2] | y[3]
-    assert ended.all()
-    many.close()
 
 
 @needs_mujoco

@@ -10,7 +10,7 @@ from gymnasium.wrappers import FlattenObservation
 from popgym_parity import Scripted, assert_parity, every_game
 from rlmem_envs import popgym
 from rlmem_envs.popgym import package
-from rlmem_envs.registration import TASKS, make, task_class
+from rlmem_envs.registration import TASKS, task_class
 from rlmem_envs.vector import vectorise
 
 
@@ -128,19 +128,6 @@ def test_wrappers_append_to_native_games(name):
     np.testing.assert_array_equal(env.oracle(), bare.oracle())
 
 
-@pytest.mark.parametrize("backend", ["native", "popgym"])
-def test_a_saved_wrapper_goes_on_exactly(backend):
-    env, twin = (make_game("RepeatFirst", backend=backend, previous_action=True, start_flag=True) for _ in "ab")
-    env.reset(seed=1)
-    for action in moves(env, 51):  # the episode is over: the next step begins another
-        env.step(action)
-    saved = env.state()
-    twin.restore(saved)
-    for action in moves(env, 60):
-        for a, b in zip(env.step(action)[:4], twin.step(action)[:4], strict=True):
-            np.testing.assert_array_equal(a, b)
-
-
 def test_a_masked_reset_leaves_what_is_appended_elsewhere():
     env = make_game("RepeatFirst", previous_action=True, start_flag=True)
     env.reset(seed=1)
@@ -170,12 +157,9 @@ def test_both_backends_have_the_same_parameters_and_spaces(task, level):
     ("level", "actions", "oracle"), [("easy", 26, 0.9622), ("medium", 26, 0.9439), ("hard", 16, 0.8909)]
 )
 def test_count_recall_of_1_0_2_lacks_the_highest_count(level, actions, oracle):
-    env = popgym.make("CountRecall", level, 2000, rules="1.0.2")
+    env = popgym.make("CountRecall", level, 1, rules="1.0.2")
     assert env.single_action_space.n == actions
     assert env.scores().oracle == pytest.approx(oracle, abs=5e-5)
-    env.reset(seed=0)
-    total = sum(env.step(env.oracle())[1] for _ in range(env.episode_steps()[1]))
-    assert total.mean() == pytest.approx(oracle, abs=4 * total.std() / 2000**0.5)
 
 
 def test_rules_are_known_to_the_games_that_have_them():
@@ -184,22 +168,3 @@ def test_rules_are_known_to_the_games_that_have_them():
         popgym.make("CountRecall", backend="popgym", rules="1.0.2")
     with pytest.raises(ValueError, match="has no VelocityOnlyCartPole"):
         popgym.make("VelocityOnlyCartPole", rules="1.0.2")
-
-
-@pytest.mark.parametrize(
-    ("task", "params", "message"),
-    [
-        ("RepeatFirst", {"num_decks": 0}, "num_decks=0: expected at least 1"),
-        ("Autoencode", {"num_decks": 0}, "num_decks=0: expected at least 1"),
-        ("HigherLower", {"num_decks": -1}, "num_decks=-1: expected at least 1"),
-        ("CountRecall", {"num_decks": 0}, "num_decks=0: expected at least 1"),
-        ("CountRecall", {"deck_type": "cards"}, "deck_type='cards': expected one of colors, suits, ranks"),
-        ("CountRecall", {"rules": "1.0.0"}, "rules='1.0.0': expected one of 1.0.7, 1.0.2"),
-        ("MultiarmedBandit", {"num_bandits": 0}, "num_bandits=0: expected at least 1"),
-        ("Concentration", {"deck_type": "suits"}, "deck_type='suits': expected one of colors, ranks"),
-        ("Concentration", {"num_decks": 0}, "num_decks=0: expected at least 1"),
-    ],
-)
-def test_parameters_out_of_range_are_refused(task, params, message):
-    with pytest.raises(ValueError, match=message):
-        make(task, **params)

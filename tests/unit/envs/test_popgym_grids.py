@@ -249,22 +249,6 @@ def test_pictures_show_boards():
     assert env.text(0) == "* * . .\n. 2 . .\n. . . .\n. . . ."
 
 
-@pytest.mark.parametrize(
-    ("task", "params", "message"),
-    [
-        ("Battleship", {"ship_sizes": [11]}, r"ship_sizes=\[11\]: expected sizes of 1 to board_size=10"),
-        ("Battleship", {"board_size": 3, "ship_sizes": [3, 3, 3]}, "expected less than the 9 cells"),
-        ("MineSweeper", {"difficulty": "esay"}, "difficulty='esay': expected one of easy, medium, hard"),
-        ("MineSweeper", {"rules": "1.0.3"}, "rules='1.0.3': expected one of 1.0.7, 1.0.2"),
-        ("LabyrinthEscape", {"maze_dims": (10, 11)}, r"maze_dims=\[10, 11\]: expected .* even numbers from 6"),
-        ("LabyrinthExplore", {"episode_length": 1}, "episode_length=1: expected at least 2"),
-    ],
-)
-def test_parameters_that_make_no_game_are_refused(task, params, message):
-    with pytest.raises(ValueError, match=message):
-        make(task, **params)
-
-
 def test_ships_without_a_place_are_an_error():
     env = make("Battleship", 64, board_size=4, ship_sizes=[2] * 7)
     with pytest.raises(ValueError, match="no place left"):

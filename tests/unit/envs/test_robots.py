@@ -19,7 +19,7 @@ from rlmem_envs.occlusion.bullet import load, package_env
 from rlmem_envs.occlusion.workers import Crew, WorkerError
 
 from rlmem.config.compose import load as compose
-from rlmem.run.build import make_env
+from rlmem.run.environments import make_env
 
 needs_bullet = pytest.mark.skipif(find_spec("pybullet_envs_gymnasium") is None, reason="needs PyBullet")
 every_robot = pytest.mark.parametrize("name", bullet_robots.ROBOTS)
@@ -105,42 +105,6 @@ def test_episodes_are_those_of_the_package_bit_for_bit(name):
         if terminated:
             break
     package.close()
-
-
-@needs_bullet
-@pytest.mark.parametrize(("name", "limit"), [("ant", 13), ("hopper", 1000)])
-def test_episodes_do_not_depend_on_how_many_there_are_or_who_steps_them(name, limit):
-    few = robots.make(name, "position", num_envs=2, workers=0, max_episode_steps=limit)
-    many = robots.make(name, "position", num_envs=5, workers=2, max_episode_steps=limit)
-    np.testing.assert_array_equal(few.reset(seed=5)[0], many.reset(seed=5)[0][:2])
-    ended = np.zeros(5, bool)
-    for x, y in zip(play(few, 60), play(many, 60), strict=True):
-        assert_same(x, [part[:2] for part in y[:4]])
-        ended |= y[2] | y[3]
-    assert ended.all()
-    many.close()
-    many.close()
-
-
-@needs_bullet
-@pytest.mark.parametrize("name", ["ant", "walker"])
-def test_a_state_is_exact_in_any_vector(name):
-    env = robots.make(name, "velocity", num_envs=3, workers=0, max_episode_steps=40)
-    env.reset(seed=1)
-    for _ in play(env, 65):
-        pass
-    assert len(set(env.t)) > 1 or name == "ant"
-    saved = env.state()
-    expected = list(play(env, 50, seed=1))
-    env.restore(saved)  # a world that has moved on
-    fresh = robots.make(name, "velocity", num_envs=3, workers=0, max_episode_steps=40)
-    fresh.restore(saved)  # new worlds
-    for x, y, z in zip(play(env, 50, seed=1), play(fresh, 50, seed=1), expected, strict=True):
-        assert_same(x, z)
-        assert_same(y, z)
-    saved["arrays"]["full"][0] += 1e-3
-    with pytest.warns(UserWarning, match=r"replayed to other states .*0\.001"):
-        fresh.restore(saved)
 
 
 @needs_bullet

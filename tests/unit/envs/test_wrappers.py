@@ -21,7 +21,7 @@ from rlmem.acting.autoreset import slot_layout
 from rlmem.acting.observed import observed
 from rlmem.config.compose import load
 from rlmem.errors import UserError
-from rlmem.run.build import make_env
+from rlmem.run.environments import make_env
 from rlmem.spaces import by_path
 
 N = 3

@@ -199,7 +199,7 @@ def test_agents_are_of_equal_capacity_or_that_they_are_not_is_said(item):
     assert "apart" not in line and max(numbers) < 1.1 * min(numbers)
     mine = read(item).at("laptop")
     (line,) = size_remarks(mine, mine.cells(["easy"]))
-    assert line.endswith("; more than 10% apart: gru tape")
+    assert line.endswith("; parameters more than 10% apart: gru tape")
     changed(item, "twins: mlp tape\n", "")
     plain = read(changed(item, "expect: [gru tape full > gru tape on easy]\n", "")).at("laptop")
     assert size_remarks(plain, plain.cells()) == []

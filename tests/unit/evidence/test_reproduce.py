@@ -338,17 +338,6 @@ def test_runs_are_timed_here_and_then_their_cost_is_known(small, capsys, monkeyp
     assert cost_of(planned).alike == 6, "a damaged file tells nothing"
 
 
-def test_the_cost_of_a_shipped_run_is_its_own(tmp_path, monkeypatch):
-    monkeypatch.setenv("RLMEM_CACHE", str(tmp_path))
-    timing.timed.cache_clear()
-    experiment = catalog.find("familiar/pendulum")
-    records = [r for r in read_results(results_dir() / "familiar/pendulum.laptop.csv") if r.column == "pendulum_td3"]
-    own = [r.seconds for r in records if r.row == "rlmem"]
-    cost = cost_of(experiment.at("laptop").cells(["pendulum_td3"]))
-    assert cost.alike == 0
-    assert cost.seconds == pytest.approx(10 * np.median(own), rel=1e-3)
-
-
 def test_numbers_that_are_shipped_come_from_one_commit(tmp_path, monkeypatch, capsys):
     experiment = catalog.find("memoroids/figure4")
     commits = enumerate(["abc", "abc+changes", "def", ""])

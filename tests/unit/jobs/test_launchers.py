@@ -127,12 +127,16 @@ def test_every_failing_job_is_named_and_none_stops_the_others(fragile, tmp_path,
 
 def test_the_same_command_goes_on_in_a_directory_of_its_own(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    names = ["hydra.sweep.dir=study", "hydra.sweep.subdir=${hydra.job.override_dirname}", "launcher=basic"]
+    subdir = "${hydra.runtime.choices.memory}-s${seed}-${hydra.job.override_dirname}"
+    names = ["hydra.sweep.dir=study", f"hydra.sweep.subdir={subdir}", "launcher=basic"]
     assert main(["train", "-m", "seed=0", *names, *TINY]) == 0
     assert "resumed" not in capsys.readouterr().out
     assert main(["train", "-m", "seed=0,1", *names, *TINY]) == 0
     assert capsys.readouterr().out.count("resumed at step 128") == 1
     assert sorted(runs(tmp_path / "study")) == [0, 1]
+    memory = load(TINY).choices["memory"]
+    starts = [f"{memory}-s{seed}-" for seed in range(2)]
+    assert [path.name[: len(starts[0])] for path in sorted(tmp_path.glob("study/*=*"))] == starts
     assert not list(tmp_path.glob("study/*launcher*"))
 
 

@@ -10,27 +10,19 @@ from hypothesis import strategies as st
 from torch import distributions as reference
 
 from rlmem.losses.off_policy import (
-    actor_loss,
     actor_loss_discrete,
-    chosen,
-    greedy_value,
     huber,
     huber_of_mean,
     n_step_return,
-    soft_value,
-    soft_value_discrete,
-    temperature_loss,
 )
 from rlmem.losses.on_policy import (
     adapt_kl_coef,
-    clipped_surrogate,
     discounted_return,
     gae,
     lambda_return,
     masked_mean,
     prefix_return,
     standardise,
-    value_error,
     vtrace,
 )
 from rlmem.nets.heads import Categorical, Gaussian, MultiCategorical, TanhGaussian
@@ -169,19 +161,14 @@ def test_a_truncation_bootstraps_and_a_termination_does_not():
     assert terminated[0, 0].item() == pytest.approx(1 - 0.5)
 
 
-def test_clipped_surrogate_by_hand():
-    log_ratio = torch.tensor([[1.5, 1.5, 0.5, 0.5, 1.1]]).log()
-    advantage = torch.tensor([[1.0, -1.0, 1.0, -1.0, 2.0]])
-    loss = clipped_surrogate(log_ratio, torch.zeros(1, 5), advantage, 0.2)
-    torch.testing.assert_close(loss, torch.tensor([[-1.2, 1.5, -0.5, 0.8, -2.2]]))
-
-
-def test_value_error_clamps_and_then_has_no_gradient():
-    value = torch.tensor([[1.0, 5.0]], requires_grad=True)
-    error = value_error(value, torch.zeros(1, 2), clamp=10.0)
-    assert error.tolist() == [[1.0, 10.0]]
-    error.sum().backward()
-    assert value.grad.tolist() == [[2.0, 0.0]]
+def test_targets_behind_a_truncation_are_not_those_of_the_next_episode():
+    """The numbers of pytorch/rl#4209: two episodes of two steps, the first truncated, values 1 and 100, no reward."""
+    value = torch.tensor([[1.0, 1, 1, 100, 100, 100]])  # each episode, and the observation behind it
+    mask = torch.tensor([[True, True, False, True, True, False]])
+    never, zeros = torch.zeros_like(mask), torch.zeros_like(value)
+    target, advantage = vtrace(zeros, zeros, value, never, mask, 1.0)
+    assert torch.equal(target[mask], value[mask]) and not advantage[mask].any()
+    assert not gae(zeros, value, never, mask, 1.0, 0.8)[mask].any()
 
 
 def test_the_kl_coefficient_moves_towards_the_target():
@@ -269,18 +256,6 @@ def gradients(loss, *tensors):
     return torch.autograd.grad(loss.sum(), tensors, allow_unused=True)
 
 
-def test_q_learning_by_hand():
-    q = torch.tensor([[[1.0, 2.0, 3.0], [6.0, 5.0, 4.0]]], requires_grad=True)
-    selector = torch.tensor([[[0.0, 9.0, 1.0], [-3.0, -2.0, -1.0]]])
-    assert chosen(q, torch.tensor([[2, 0]])).tolist() == [[3.0, 6.0]]
-    assert chosen(torch.stack([q, -q]), torch.tensor([[2, 0]])).tolist() == [[[3.0, 6.0]], [[-3.0, -6.0]]]
-    assert greedy_value(selector, q).tolist() == [[2.0, 4.0]]
-    assert greedy_value(q, q).tolist() == [[3.0, 6.0]]
-    assert not greedy_value(q, q).requires_grad
-    (gradient,) = gradients(chosen(q, torch.tensor([[2, 0]], dtype=torch.int32)), q)
-    assert gradient.tolist() == [[[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]]
-
-
 def test_huber_is_quadratic_and_then_linear():
     error = torch.tensor([0.0, 0.5, -1.0, 3.0, -4.0], requires_grad=True)
     loss = huber(error)
@@ -297,64 +272,6 @@ def test_the_huber_loss_of_the_mean_weighs_every_slot_alike():
     assert gradients(loss, error)[0].tolist() == [0.3125, -0.3125]
     assert huber_of_mean(error * 10).item() == pytest.approx(6.25 - 0.5)
     assert huber(error).mean().item() == pytest.approx((0.03125 + 0.5) / 2)
-
-
-def test_soft_actor_critic_by_hand():
-    """One state, one continuous action: v = q - alpha log pi, and the losses of actor and temperature."""
-    q, log_prob = torch.tensor([[3.0]], requires_grad=True), torch.tensor([[-0.5]], requires_grad=True)
-    log_alpha = torch.tensor(0.2).log().requires_grad_()
-    value = soft_value(q, log_prob, log_alpha.exp())
-    assert value.item() == pytest.approx(3.1)
-    assert not value.requires_grad
-    loss = actor_loss(q, log_prob, log_alpha.exp())
-    assert loss.item() == pytest.approx(-3.1)
-    in_q, in_log_prob, in_log_alpha = gradients(loss, q, log_prob, log_alpha)
-    assert (in_q.item(), in_log_prob.item(), in_log_alpha) == (-1.0, pytest.approx(0.2), None)
-    assert actor_loss(q, log_prob, 0.2).item() == pytest.approx(-3.1)
-
-
-@pytest.mark.parametrize(("log_prob", "falls"), [(-0.5, False), (2.0, True)])
-def test_the_temperature_falls_where_the_entropy_exceeds_its_target(log_prob, falls):
-    """Target entropy -1: log pi = -0.5 is an entropy of 0.5, above it; log pi = 2 one of -2, below it."""
-    log_alpha = torch.tensor(0.3, requires_grad=True)
-    log_prob = torch.tensor([[log_prob]], requires_grad=True)
-    loss = temperature_loss(log_alpha, log_prob, -1.0)
-    assert loss.shape == (1, 1)
-    assert loss.item() == pytest.approx(-0.3 * (log_prob.item() - 1))
-    in_log_alpha, in_log_prob = gradients(loss, log_alpha, log_prob)
-    assert in_log_prob is None
-    assert in_log_alpha.item() == pytest.approx(1 - log_prob.item())
-    assert (in_log_alpha.item() < 0) == falls
-
-
-def test_discrete_soft_actor_critic_equals_its_sums_over_actions():
-    rng = np.random.default_rng(0)
-    q, logits, alpha = rng.normal(size=(2, 5, 4)), rng.normal(size=(2, 5, 4)), 0.3
-    value, loss = np.zeros((2, 5)), np.zeros((2, 5))
-    for b, t in np.ndindex(2, 5):
-        weights = [np.exp(x) for x in logits[b, t]]
-        for a in range(4):
-            p = weights[a] / sum(weights)
-            value[b, t] += p * (q[b, t, a] - alpha * np.log(p))
-            loss[b, t] += p * (alpha * np.log(p) - q[b, t, a])
-    q, logits = torch.tensor(q, requires_grad=True), torch.tensor(logits, requires_grad=True)
-    temperature = torch.tensor(alpha, dtype=torch.double, requires_grad=True)
-    ours = actor_loss_discrete(q, logits, temperature)
-    assert_near(ours.detach(), loss)
-    assert_near(soft_value_discrete(q, logits, temperature), value)
-    assert not soft_value_discrete(q, logits, temperature).requires_grad
-    in_q, in_logits, in_temperature = gradients(ours, q, logits, temperature)
-    torch.testing.assert_close(in_q, -logits.detach().softmax(-1))
-    assert in_logits.abs().min() > 0
-    assert in_temperature is None
-
-
-def test_the_discrete_actor_is_at_its_best_where_it_is_the_softmax_of_the_values():
-    q, alpha = torch.tensor([[[1.0, -2.0, 0.5]]], dtype=torch.double), 0.4
-    logits = (q / alpha).requires_grad_()
-    (gradient,) = gradients(actor_loss_discrete(q, logits, alpha), logits)
-    torch.testing.assert_close(gradient, torch.zeros_like(q), atol=1e-12, rtol=0)
-    assert soft_value_discrete(q, logits, alpha).item() == pytest.approx(alpha * torch.logsumexp(q / alpha, -1).item())
 
 
 def test_discrete_losses_are_finite_where_an_action_has_no_probability():

@@ -1,7 +1,6 @@
 """The sequential cells and the low-pass RNN: what the contract and the recordings do not cover."""
 
 import re
-from functools import partial
 from math import exp, factorial, log, sqrt, tanh
 
 import pytest
@@ -24,7 +23,7 @@ from rlmem.memory.lstm import LSTM
 from rlmem.memory.rtu import NonlinearRTU
 from rlmem.memory.rwkv7 import RWKV7
 from rlmem.memory.slstm import SLSTM
-from rlmem.scan import cells, native
+from rlmem.scan import cells
 
 F64 = torch.float64
 
@@ -88,28 +87,6 @@ def test_gradients_of_a_wide_bistable_cell_do_not_grow_where_it_reads_a_narrow_i
         influence[init] = found[0, 0].norm()
     assert influence["fan_in"] < 1e-9
     assert influence["glorot"] > 1e3
-
-
-@pytest.mark.parametrize("cell", [GRU, LSTM, partial(SLSTM, num_heads=1), BRC, partial(BRC, recurrent="vector")])
-@pytest.mark.parametrize("dtype", [torch.float32, F64])
-@pytest.mark.parametrize("T", [1, 8])
-def test_the_kernel_equals_the_loop_which_runs_without_it(cell, dtype, T, monkeypatch):
-    """Values and gradients."""
-    torch.manual_seed(0)
-    memory = cell(4, 37).to(dtype)
-    x, start = random_stream(3, T, 4, 0.1)
-    assert native.takes(x.to(dtype)) or native.missing() is not None
-    found = []
-    for fast in (True, False):
-        if not fast:
-            monkeypatch.setattr(native, "takes", lambda *tensors: False)
-        inputs = x.to(dtype).requires_grad_()
-        y, state = memory(inputs, memory.initial_state(3), start)
-        gradients = torch.autograd.grad(y.square().sum(), [inputs, *memory.parameters()])
-        found.append([y, *tree_flatten(state)[0], *gradients])
-    bound = 1e-5 if dtype == torch.float32 else 1e-12
-    for ours, truth in zip(*found, strict=True):
-        assert (ours - truth).abs().max() <= bound * max(1, truth.abs().max())
 
 
 @pytest.mark.parametrize("cell", [GRU, LSTM])

@@ -9,13 +9,11 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_flatten
 
 from rlmem.errors import UserError
-from rlmem.memory.blocks import short_convolution
 from rlmem.memory.lru import LRU
-from rlmem.memory.rglru import RGLRU
 from rlmem.memory.s4d import S4D
 from rlmem.memory.s5 import S5
 from rlmem.memory.s6 import S6
-from rlmem.scan import native, selective, selective_scan
+from rlmem.scan import selective
 
 B, T, D = 3, 40, 6
 
@@ -158,66 +156,6 @@ def test_mamba_keeps_no_states_for_the_backward_pass_but_one_per_piece(monkeypat
     assert least < sum(kept.values()) < most
 
 
-@pytest.mark.skipif(native.missing() is not None, reason="no C++ compiler")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("hold", [True, False], ids=["zoh", "euler"])
-@pytest.mark.parametrize(("slots", "E", "N"), [(1, 7, 1), (150, 37, 3), (90, 64, 40)])
-@pytest.mark.parametrize("scale", [0.001, 1.0, 100.0])
-def test_the_native_selective_scan_equals_the_loop(dtype, hold, slots, E, N, scale):
-    """Values and gradients, beyond a block of channels and a piece of slots, with decays near one and near zero."""
-    rng = torch.Generator().manual_seed(0)
-    shapes = (2, slots, E), (2, slots, E), (2, slots, N), (2, slots, N), (E, N), (2, E, N), (2, slots, E)
-    dt, u, b, c, A, h0, weight = (torch.randn(shape, dtype=torch.float64, generator=rng) for shape in shapes)
-    start = torch.rand(2, slots, generator=rng) < 0.03
-    found = []
-    for engine, kind in ("native", dtype), ("loop", torch.float64):
-        given = [x.to(kind).requires_grad_() for x in (scale * F.softplus(dt), u, b, c, -A.exp(), h0)]
-        y, last = selective_scan(*given, start, hold, engine)
-        found.append([y, last, *torch.autograd.grad((y * weight).sum() + last.sin().sum(), given)])
-    bound = 1e-4 if dtype == torch.float32 else 1e-12
-    for ours, truth in zip(*found, strict=True):
-        assert (ours - truth).abs().max() <= bound * max(1, truth.abs().max())
-
-
-@pytest.mark.skipif(native.missing() is not None, reason="no C++ compiler")
-def test_the_native_selective_scan_gives_the_same_digits_with_any_threads_and_rows(monkeypatch):
-    rng = torch.Generator().manual_seed(0)
-    given = [torch.randn(shape, generator=rng) for shape in [(B, T, 40)] * 2 + [(B, T, 5)] * 2 + [(B, 40, 5)]]
-    A, start = -torch.rand(40, 5, generator=rng), stream()[1]
-
-    def found(threads, rows=slice(None)):
-        monkeypatch.setattr(native, "threads_for", lambda work: threads)
-        inputs = [x[rows].abs().clone().requires_grad_() for x in given]
-        y, last = selective_scan(*inputs[:4], A, inputs[4], start[rows])
-        return [y, last, *torch.autograd.grad(y.square().sum() + last.sum(), inputs)]
-
-    whole = found(1)
-    for alone, of_many in zip(found(1, slice(1, 2)), whole, strict=True):
-        assert torch.equal(alone, of_many[1:2])
-    assert all(map(torch.equal, found(2), whole))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("slots", [1, 2, 40])
-@pytest.mark.parametrize("K", [1, 2, 4])
-def test_the_short_convolution_in_one_pass_is_that_of_its_equation(dtype, slots, K, monkeypatch):
-    """Values, the slots that are carried on, and gradients."""
-    rng = torch.Generator().manual_seed(0)
-    shapes = (B, slots, 9), (B, K - 1, 9), (9, K), (9,)
-    tensors = [torch.randn(shape, dtype=dtype, generator=rng) for shape in shapes]
-    start = torch.rand(B, slots, generator=rng) < 0.2
-    found = []
-    for fast in (True, False):
-        if not fast:
-            monkeypatch.setattr(native, "takes", lambda *tensors: False)
-        v, before, w, b = (x.clone().requires_grad_() for x in tensors)
-        y, after = short_convolution(v, before, start, w, b)
-        found.append([y, after, *torch.autograd.grad(y.square().sum() + after.sin().sum(), [v, before, w, b])])
-    for ours, truth in zip(*found, strict=True):
-        assert ours.shape == truth.shape
-        torch.testing.assert_close(ours, truth)
-
-
 def test_mamba_begins_as_published():
     torch.manual_seed(0)
     memory = S6(D, 64, state_size=4)
@@ -225,26 +163,3 @@ def test_mamba_begins_as_published():
     assert step.min() >= 0.001 / 1.001
     assert step.max() <= 0.1 * 1.001
     assert_near(memory.A_log.exp(), torch.tensor([1.0, 2, 3, 4]).expand(128, 4), 1e-6)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
-def test_the_gates_of_rglru_in_one_pass_are_those_of_its_equations(dtype, scale, monkeypatch):
-    """Values and gradients, with decays near one and near zero."""
-    torch.manual_seed(0)
-    memory = RGLRU(3, 20, 4).to(dtype)
-    with torch.no_grad():
-        memory.W_a.mul_(scale)
-        memory.Lambda.mul_(scale)
-    x, start = torch.randn(2, 30, 3, dtype=dtype), torch.rand(2, 30) < 0.1
-    found = []
-    for fast in (True, False):
-        if not fast:
-            monkeypatch.setattr(native, "takes", lambda *tensors: False)
-        inputs = x.clone().requires_grad_()
-        a, b = memory.gates(inputs, start)
-        gradients = torch.autograd.grad(a.cos().sum() + b.square().sum(), [inputs, *memory.parameters()])
-        found.append([a, b, *gradients])
-    bound = 2e-5 if dtype == torch.float32 else 1e-12
-    for ours, truth in zip(*found, strict=True):
-        assert (ours - truth).abs().max() <= bound * max(1, truth.abs().max())

@@ -62,19 +62,6 @@ def test_chunkwise_equals_the_loop_in_values_and_gradients(seed, rule, B, T, sta
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize(("k", "v"), [(1, 1), (3, 17), (64, 64), (5, 115)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_native_gated_delta_rule_equals_the_loop(k, v, dtype):
-    """Of every number of columns that the kernel takes at a time, and beyond the slots that it keeps S for."""
-    p = problem(4, 2, 150, start_rate=0.03, k=k, v=v)
-    p["k"] = F.normalize(p["k"], dim=-1)
-    truth = values_and_gradients("gated_delta", p, "loop")
-    single = {name: x if name == "start" else x.to(dtype) for name, x in p.items()}
-    bound = 1e-4 if dtype == torch.float32 else 1e-11
-    for a, b in zip(values_and_gradients("gated_delta", single, "native"), truth, strict=True):
-        assert (a - b).abs().max() <= bound * max(1, b.abs().max())
-
-
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("T", [1, 2, 63, 64, 65, 1000])
 def test_float32_is_enough(rule, T):

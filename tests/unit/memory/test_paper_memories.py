@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from rlmem.memory import FFM
 from rlmem.memory.ffm import periods
 from rlmem.memory.shm import SHM
-from rlmem.scan import hadamard_scan, native
+from rlmem.scan import native
 
 NATIVE = pytest.mark.skipif(native.missing() is not None, reason="no C++ compiler")
 B, T, D = 3, 90, 6
@@ -173,26 +173,6 @@ def test_every_calibration_is_its_equation(calibration, limit):
 
     y, _ = memory(x, memory.initial_state(B), start)
     assert_close([y], [definition(memory, x, start, C)])
-
-
-@NATIVE
-@pytest.mark.parametrize("limit", [None, 1.5])
-@pytest.mark.parametrize(
-    ("rows", "slots", "size"), [(1, 1, 3), (3, 70, 5), (7, 33, 17), pytest.param(2, 150, 24, marks=pytest.mark.slow)]
-)
-def test_the_kernel_equals_the_loop(rows, slots, size, limit):
-    rng = torch.Generator().manual_seed(slots)
-    for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-3)):
-        draw = lambda *shape, dtype=dtype: torch.randn(shape, dtype=dtype, generator=rng)  # noqa: E731
-        inputs = [draw(rows, slots, size) for _ in range(5)] + [draw(rows, size, size)]
-        start, weight_y, weight_M = torch.rand(rows, slots, generator=rng) < 0.1, draw(rows, slots, size), draw(size)
-        results = []
-        for engine in ("native", "chunked", "loop"):
-            leaves = [x.clone().requires_grad_() for x in inputs]
-            y, M = hadamard_scan(*leaves, start, limit, engine)
-            results.append([y, M, *torch.autograd.grad((y * weight_y).sum() + (M * weight_M).sum(), leaves)])
-        assert_close(results[0], results[2], tolerance)
-        assert_close(results[1], results[2], tolerance)
 
 
 def test_the_rows_of_theta_are_drawn_by_seed_and_age_alone():

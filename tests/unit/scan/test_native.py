@@ -12,7 +12,7 @@ from helpers import forget_kernels
 
 from rlmem.errors import UserError
 from rlmem.losses.on_policy import gae
-from rlmem.memory import FFM, GPT, RGLRU, S6, SHM, FrameStack, GatedDeltaNet
+from rlmem.memory import FFM, GPT, S6, SHM, FrameStack
 from rlmem.scan import chosen_engine, hadamard_scan, library, linear_scan, native
 from rlmem.scan.native import linear, missing
 
@@ -50,47 +50,6 @@ def test_mixed_types_are_scanned_in_that_of_the_state(a, b, h0):
 def test_a_complex_scan_needs_complex_states():
     with pytest.raises(ValueError, match="complex states"):
         linear_scan(draw(3, dtype=torch.complex64), draw(2, 5, 3), draw(2, 3), starts(2, 5))
-
-
-@NATIVE
-@pytest.mark.parametrize("B", [2, 9], ids=["channels", "rows"])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
-def test_threads_share_a_scan_without_changing_it(B, dtype, monkeypatch):
-    a, b, h0, start = draw(100, dtype=dtype).abs().clamp(max=1).to(dtype), draw(B, 30, 100), draw(B, 100), starts(B, 30)
-    grad_h = draw(B, 30, 100, dtype=dtype)
-
-    def found(threads):
-        monkeypatch.setattr(native, "threads_for", lambda work: threads)
-        h = native.forward(a, b.to(dtype), h0.to(dtype), start, False)
-        return h, *native.backward(a, h, h0.to(dtype), start, grad_h, 100, True, False)
-
-    alone = found(1)
-    for threads in (2, 3, 7):
-        assert all(map(torch.equal, found(threads), alone))
-
-
-MEMORIES = {
-    "ffm": lambda: FFM(6, 8, 4, 2),
-    "shm": lambda: SHM(6, 8, 4),
-    "s6": lambda: S6(6, 8),
-    "gated_deltanet": lambda: GatedDeltaNet(6, 8, 2),
-    "rglru": lambda: RGLRU(6, 8),
-}
-
-
-@NATIVE
-@pytest.mark.parametrize("name", MEMORIES)
-def test_threads_share_what_a_memory_computes(name, monkeypatch):
-    memory, x, start = MEMORIES[name]().double(), draw(5, 40, 6).requires_grad_(), starts(5, 40)
-
-    def found(threads):
-        monkeypatch.setattr(native, "threads_for", lambda work: threads)
-        y, _ = memory(x, memory.initial_state(5), start)
-        inputs = [x, *(p for p in memory.parameters() if p.requires_grad)]
-        return y, *torch.autograd.grad(y.square().sum(), inputs, allow_unused=True, materialize_grads=True)
-
-    for ours, alone in zip(found(3), found(1), strict=True):
-        torch.testing.assert_close(ours, alone, rtol=1e-10, atol=1e-10)
 
 
 @NATIVE

@@ -10,7 +10,7 @@ from triton_cases import TOLERANCE
 from rlmem.errors import UserError
 from rlmem.memory.ffm import FFM
 from rlmem.memory.gru import GRU
-from rlmem.run.build import scan_engines
+from rlmem.run.nodes import scan_engines
 from rlmem.scan import chosen_engine, linear_scan, native, triton_scan
 
 pytestmark = pytest.mark.gpu

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -17,6 +18,7 @@ from rlmem.acting.returned import flat_mask
 from rlmem.agents.actor_critic import Agent, Exploration
 from rlmem.errors import UserError
 from rlmem.loops.base import one_thread
+from rlmem.run.assemble import open_trained
 from rlmem.scan.native import Constants, constant_weights
 from rlmem.seeding import Streams
 from rlmem.spaces import ACTION_MASK, OBSERVATION, by_path, component_sizes, is_tree, leaves, no_action, to_env
@@ -224,6 +226,17 @@ class TrainedAgent:
         if kinds is not None and array.dtype.kind not in kinds:
             raise UserError(f"{name}: expected {'numbers' if kinds == NUMBERS else 'booleans'}, got {array.dtype}")
         return array if state.vector else array[None]
+
+
+def open_agent(
+    run_dir: Path, which: int | str | None = None, device: str = "cpu", seed: int = 0, trust: bool = False
+) -> TrainedAgent:
+    """The agent of a checkpoint of a run; see `rlmem.Run.agent`."""
+    trained = open_trained(run_dir, which, [f"device={device}"], trust)
+    env, step = trained.parts.env, trained.step
+    env.close()
+    spaces_of_env = (env.single_observation_space, env.single_action_space)
+    return TrainedAgent(trained.parts.agent, *spaces_of_env, step, trained.parts.device, trained.exploration, seed)
 
 
 def leaves_read(network: Agent, observation_space: Space) -> dict[str, Space]:
