@@ -114,8 +114,8 @@ def _options(options: Mapping[str, str]) -> list[dict[str, str]]:
 def _environments(rows: Sequence[Any]) -> str:
     """The table of environments; `*` marks the default."""
     from rlmem.config.catalog import default_choices
-    from rlmem.run.env_table import PLAYERS
     from rlmem.record.tables import Table
+    from rlmem.run.env_table import PLAYERS
 
     default, last, cells = default_choices()["env"], "", []
     for row in rows:
