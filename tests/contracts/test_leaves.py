@@ -166,6 +166,7 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(in_tmp):
     assert sorted(rlmem.load(run_dir).observation_space.spaces) == ["box", "camera", "discrete", "multi", "number"]
 
 
+@pytest.mark.slow
 def test_a_critic_encodes_its_own_leaves_by_their_settings_and_one_that_the_actors_encoder_cannot_read(in_tmp):
     def shapes(run_dir):
         weights = Checkpoints(run_dir / "checkpoints").load()[1]["agent"]

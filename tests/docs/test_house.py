@@ -33,7 +33,7 @@ MOST_FILES = {
 }
 """Overrides of a run -> files of rlmem that its second iteration with an update may run."""
 MOST_ENTRIES = 31
-MOST_LINES = {("rlmem", "benchmarks", "experiments"): 28_700, ("tests",): 28_300}
+MOST_LINES = {("rlmem", "benchmarks", "experiments"): 28_700, ("tests",): 27_800}
 """Folders -> code lines of their Python: neither blank, nor comment, nor docstring."""
 
 

@@ -7,6 +7,7 @@ every time, and with RLMEM_FUZZ=5000 in the environment as many.
 import contextlib
 import gc
 import io
+import json
 import os
 import re
 import shlex
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from helpers import SMALLEST
+from helpers import ROOT, SMALLEST
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
@@ -41,9 +42,8 @@ number = 3
 """
 
 
-def words_of(text: str) -> list[str]:
-    return text.split()
-
+WORDS = json.loads((ROOT / "tests/data/words.json").read_text())
+"""Words that are typed, by kind."""
 
 OPTIONS = sorted(
     f"{file.parent.name}={file.stem}" for file in conf_dir().glob("*/*.yaml") if not file.name.startswith("_")
@@ -63,31 +63,9 @@ def _keys() -> list[str]:
 KEYS = _keys()
 GROUPS = sorted({option.partition("=")[0] for option in OPTIONS})
 
-TARGETS = words_of("""
-os.system subprocess.Popen subprocess.call os._exit os.abort sys.exit builtins.exec builtins.eval builtins.exit
-builtins.dict builtins.type builtins.int builtins.print builtins.open builtins.breakpoint builtins.object
-shutil.rmtree time.sleep types.SimpleNamespace unittest.mock.Mock threading.Thread functools.partial typing.Any
-typing.Protocol os.path os.environ math.pi own.Plain own.nothing own.falls own.number own.missing nopkg.X nopkg GRU
-. .. .os os. os..system os.system() rlmem.memory.gru.GRUU rlmem.memory.gru:GRU rlmem.memory.base.Memory
-rlmem.memory.gru.GRU rlmem.memory.stack.Stack rlmem.memory.mlp.MLP rlmem.algos.ppo.PPO rlmem.batching.Segment
-rlmem.nets.encoder.Encoder rlmem.record.loggers.WandbLogger rlmem.commands.cli.main rlmem_envs.popgym.make
-gymnasium.make gymnasium.make_vec gymnasium.vector.VectorEnv gymnasium.vector.SyncVectorEnv torch.nn.Linear
-torch.nn.Module torch.zeros torch.save __main__.x numpy.zeros file.txt
-""")
+TARGETS = WORDS["targets"]
 
-TEXTS = words_of("""
-'' "" ' " a 'a b' "it's" null None true True yes on ??? '???' \\ / . .. ~ ~/x $ % # a#b @ ! * & | < > ; , = == : ::
-() [] {} [ ] { } [[ ]] [1,2 [1,,2] {a:1 {a:1} {a:{b:{c:1}}} {:} {1:2} {null:1} {a:1,a:2} [[8,2,1]] [[0,0,0]] [128,0]
-[1,[2]] [{a:1}] '[' "{'a" 1_000 0x10 1e3 1e400 -1e400 inf -inf nan .nan 1e-320 -0 -0.0 00 +1 1. .5 1e 1j ½ ４ ∞ é 🙂
-\u202e \u200b \ud800 \udcff ${seed} ${nope} ${algo.lr} ${run_dir} ${oc.env:HOME} ${oc.env:NOPE_NOT_SET} ${oc.env:}
-${nope:1} ${now:%Y} ${hydra.job.num} ${oc.select:nope} ${oc.create:{a:1}} ${oc.dict.keys:algo} ${oc.decode:"["} ${
-${} $} ${${seed}} ${.lr} ${..seed} ${memory} ${oc.deprecated:seed} ${env.${seed}} '${seed' \\${seed} a${seed}b
-${total_steps}${seed} a,b 1,2 0.1,0.2 , ,1 1, a,,b [1,2],[3] {a:1},{b:2} range(3) range(0) range(1,3) range(3,1)
-range(0,1,0) range(x) range() range(1e1) range(0,1000000000) range(0,1,1e-9) interval(0,1) choice() choice(1)
-choice(a,b) glob(*) glob(g*) glob() glob([*]) sort(2,1) shuffle(1,2) tag(x,1,2) int(1.5) float(x) str(1) json_str()
-bool(maybe) int(1,2) foo(1) extend_list(1) file.txt folder run ./run/config.yaml no/such/path /dev/null /proc/self
-/root /etc/passwd own.py file:///nope pkg://nope
-""")
+TEXTS = WORDS["texts"]
 TEXTS += [
     "a\nb",
     "a\x00b",
@@ -105,49 +83,9 @@ TEXTS += [
 ]
 TEXTS += ["[" * 60 + "]" * 60, "{a:" * 40 + "1" + "}" * 40, "1," * 3000]
 
-FLAGS = words_of("""
--m --multirun --json --dry-run -h --help --version -- - -x --x --jsn --dry --multirun=1 --dry-run=yes -mm -hm
---config-dir --config-dir=folder --config-name x -cn --cfg job --hydra-help --info --package algo --resolve --run
---episodes --episodes=1 --seed --seed=-1 --step=best --step=x --gif --input-size=0 --input-size=x
-""")
-HYDRA = words_of("""
-hydra.searchpath=[file://folder] hydra.searchpath=[file:///nope] hydra.searchpath=[x] hydra.searchpath=x
-hydra.searchpath=[pkg://nope] hydra.searchpath=null hydra.run.dir=folder/x hydra.sweep.dir=folder/y
-hydra.sweep.subdir=x hydra.mode=MULTIRUN hydra.job.chdir=true hydra.job.name=x hydra.nope=1 hydra={} hydra=x hydra
-hydra.verbose=true hydra/launcher=joblib hydra/launcher=basic hydra/launcher=nope hydra/sweeper=nope
-hydra/sweeper=optuna hydra/nope=1 hydra/job_logging=default hydra/hydra_logging=colorlog hydra.launcher.n_jobs=2
-hydra.output_subdir=x +hydra.foo=1 hydra.callbacks={a:{_target_:os.system}} hydra/callbacks=x ~hydra.run
-hydra.sweeper.max_batch_size=1 hydra.help.header=x hydra.job.env_set.X=1 hydra.job.num=${nope} launcher=joblib
-launcher=nope launcher=basic,joblib launcher.n_jobs=2 launcher=slurm launcher={a:1} +launcher=basic ~launcher
-launcher=ray launcher.nope=1 launcher.partition=x launcher=[basic]
-""")
-HUGE = words_of("""
-memory.hidden_size=100000 memory.hidden_size=1000000000000 encoder.hidden_size=20000 encoder.hidden_size=10000000
-memory=stack,memory.num_layers=1000000000 memory=gpt,memory.num_layers=1000000000
-memory=tcn,memory.num_layers=1000000000 memory=tcn,memory.num_layers=64 memory=indrnn,memory.num_layers=1000000000
-memory=gpt,memory.window=1000000000000 memory=lmu,memory.memory_size=20000 memory=s5,memory.state_size=20000
-memory=s4d,memory.state_size=100000000 memory=dnc,memory.num_cells=1000000000 memory=dnc,memory.read_heads=1000000
-memory=shm,memory.memory_size=100000 memory=shm,memory.bank_size=1000000000
-memory=frame_stack,memory.window=1000000000 memory=lprnn,memory.num_pools=1000000000
-memory=ffm,memory.trace_size=1000000000 memory=s6,memory.conv_size=1000000000 memory=fwp,memory.key_size=1000000
-memory=lru,memory.state_size=1000000000 memory=mlstm,memory.key_size=1000000
-memory=linear_attention,memory.key_size=100000 env.num_envs=1000000000 env.num_envs=100000000000000000000
-env=cartpole,env.num_envs=1000000000 env=gym,env.id=CartPole-v1,env.num_envs=1000000000
-env=ant,env.num_envs=1000000000 env=visual_match,env.num_envs=100000000 env.max_episode_steps=1000000000000
-env.params.k=1000000000 env.params.num_decks=1000000000 env.backend=popgym,env.num_envs=1000000
-env=autoencode,env.params.num_decks=100000000 env=minesweeper,env.params.dims=[100000,100000]
-env=tmaze_passive,env.corridor_length=1000000000 env=multiarmed_bandit,env.params.num_bandits=1000000000
-env=labyrinth_escape,env.params.maze_dims=[100001,100001] env=battleship,env.params.board_size=100000
-env=concentration,env.params.num_decks=100000000 env=cued_catch,env.num_envs=100000000
-algo=dqn,algo.capacity=1000000000000000 algo=dqn,algo.batch_size=1000000000000
-algo=sac,env=pendulum,algo.capacity=1000000000000 algo.rollout_slots=1000000000000 algo.epochs=1000000000
-algo.num_minibatches=1000000000 algo.head_sizes=[1000000] algo.head_sizes=[20000,20000]
-evaluation.episodes=1000000000000 total_steps=1000000000000000000000 total_steps=1e300 checkpoint.keep=1000000000000
-threads=1000000000 seed=4294967295 encoder.shortcut_size=10000000
-encoder=cnn,env=visual_match,encoder.hidden_size=10000000
-encoder=cnn,env=visual_match,encoder.convolutions=[[100000,2,1]] batching=segment,batching.length=1000000000000
-batching=tape,batching.rows=1000000000
-""")
+FLAGS = WORDS["flags"]
+HYDRA = WORDS["hydra"]
+HUGE = WORDS["huge"]
 
 
 class Answer(NamedTuple):

@@ -211,6 +211,7 @@ def test_a_run_ends_at_an_evaluation_that_is_good_enough_and_can_go_on_as_if_it_
     assert_same_weights(early, finished)
 
 
+@pytest.mark.slow
 def test_films_are_due_by_steps_and_one_that_fails_is_said_once(in_tmp, monkeypatch, capsys):
     long = ["env.max_episode_steps=10", "evaluation.every=100", "evaluation.video_every=200"]  # iterations of 128 steps
     filmed = run(*long, run_dir="filmed")
@@ -377,6 +378,7 @@ def assert_shown(run_dir: Path) -> None:
     assert {name: [(e.step, e.value) for e in events.Scalars(name)] for name in events.Tags()["scalars"]} == expected
 
 
+@pytest.mark.slow
 def test_rows_that_are_not_written_again_as_they_were_are_said(in_tmp, capsys):
     with killed_at(4):
         run("checkpoint.every=null", run_dir="same")

@@ -71,6 +71,7 @@ sys.exit(main(["list", "experiment"]) or main(["train", *sys.argv[1:]]))
 """
 
 
+@pytest.mark.slow
 def test_the_installed_wheel_trains_from_the_root_directory(wheel, tmp_path):
     site, run_dir = tmp_path / "site", tmp_path / "run"
     zipfile.ZipFile(wheel).extractall(site)  # what pip makes of a wheel of pure Python

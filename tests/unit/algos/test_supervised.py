@@ -348,6 +348,7 @@ def test_episodes_that_are_shorter_than_a_window_are_padded_behind_their_last_sl
     assert tables.draw(30, 8, every, "initial", generator).mask.int().argmax(1).tolist() == [4] * 30
 
 
+@pytest.mark.slow
 def test_a_memory_knows_the_hidden_speed_and_none_cannot(in_tmp):
     """Of a pendulum that shows its position: the speed follows from two positions."""
     write(Path("p.hdf5"), recording(episodes=40, steps=40))

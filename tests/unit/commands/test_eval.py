@@ -154,6 +154,7 @@ def test_kinds_of_episodes_of_any_name_have_a_score_and_what_is_missing_has_no_p
     assert (cell.scores["drop_0 return"].mean, cell.scores["drop_0 return"].n) == (1.0, 1)
 
 
+@pytest.mark.slow
 def test_the_jobs_of_a_sweep_are_its_runs(in_tmp, capsys):
     words = [word for word in SMALLEST if not word.startswith("memory=")]
     assert main(["sweep", *words, "memory=mlp", "seed=0,1", "--dir", "s"]) == 0, capsys.readouterr().err

@@ -1,13 +1,14 @@
 """The JSON schemas of configuration files accept every shipped file, and refuse what a run would refuse."""
 
 import json
+from functools import cache
 
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
 from rlmem.commands.cli import main
-from rlmem.config.editors import GROUPS, WHOLE, name_of, schema
+from rlmem.config.editors import WHOLE, name_of, schema
 from rlmem.config.paths import conf_dir
 
 OTHERS = ("launcher", "logger", "wrapper", "_tasks")  # _tasks/rules.yaml is no configuration
@@ -15,18 +16,19 @@ FILES = sorted(file for file in conf_dir().rglob("*.yaml") if file.parent.name n
 GRU, FFM, GYM = "_target_: rlmem.memory.gru.GRU", "_target_: rlmem.memory.ffm.FFM", "_target_: rlmem_envs.vector.make"
 
 
-@pytest.fixture(scope="module")
-def validators() -> dict[str, Draft202012Validator]:
-    found = {name: Draft202012Validator(schema(name)) for name in (WHOLE, *GROUPS)}
-    for validator in found.values():
-        validator.check_schema(validator.schema)
-    return found
+@cache
+def validator_of(name: str) -> Draft202012Validator:
+    """The validator of a whole configuration or of a group."""
+    validator = Draft202012Validator(schema(name))
+    validator.check_schema(validator.schema)
+    return validator
 
 
-def test_every_shipped_file_is_accepted(validators):
+@pytest.mark.slow
+def test_every_shipped_file_is_accepted():
     assert len(FILES) > 100
     for file in FILES:
-        problems = validators[name_of(file)].iter_errors(yaml.safe_load(file.read_text()) or {})
+        problems = validator_of(name_of(file)).iter_errors(yaml.safe_load(file.read_text()) or {})
         assert [problem.message for problem in problems] == [], file
 
 
@@ -66,13 +68,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in ACCEPTED.items() for text in texts])
-def test_what_a_run_takes_is_accepted(validators, kind, text):
-    assert list(validators[kind].iter_errors(yaml.safe_load(text))) == []
+def test_what_a_run_takes_is_accepted(kind, text):
+    assert list(validator_of(kind).iter_errors(yaml.safe_load(text))) == []
 
 
 @pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in REFUSED.items() for text in texts])
-def test_mistakes_are_refused(validators, kind, text):
-    assert list(validators[kind].iter_errors(yaml.safe_load(text)))
+def test_mistakes_are_refused(kind, text):
+    assert list(validator_of(kind).iter_errors(yaml.safe_load(text)))
 
 
 def test_the_command_prints_what_editors_read(capsys):

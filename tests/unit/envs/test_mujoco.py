@@ -112,6 +112,7 @@ def test_gymnasium_accepts_it_and_it_can_be_read(name):
 
 
 @needs_mujoco
+@pytest.mark.slow
 def test_an_episode_is_filmed(in_tmp, capfd):
     arguments = ["env=hopper_p", "env.backend=mujoco", "env.max_episode_steps=5", "--player", "random", "--seed", "0"]
     try:

@@ -75,6 +75,7 @@ def take_twice(mib: int):
     return (lambda: torch.ones(1)), whole
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="not measured there")
 def test_peak_memory_counts_what_is_alive_at_once():
     assert 64 <= peak_bytes(take_twice, (64,), CPU) / MIB < 80

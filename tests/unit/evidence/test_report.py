@@ -160,6 +160,7 @@ def test_a_name_that_no_svg_may_hold_is_shown_escaped():
     assert r"\x00" in page([section], "odd")
 
 
+@pytest.mark.slow
 def test_equal_results_give_equal_files(published, text, tmp_path):
     assert page(find([published]), "A report") == text
     for k in (1, 2):

@@ -427,6 +427,7 @@ def test_a_strange_verdict_is_no_reproduction(in_tmp, about):
         find([Path("made")])
 
 
+@pytest.mark.slow
 def test_an_analysis_counts_with_the_options_that_were_asked_for(in_tmp, capsys):
     path = Path("mine/own.yaml")
     path.parent.mkdir()

@@ -276,6 +276,7 @@ def test_error_rates(kind, seeds, effect, least):
     )
 
 
+@pytest.mark.slow
 def test_a_table_of_ties_is_hardly_ever_contradicted():
     rng, contradicted = RNG(0), 0
     texts = [f"a > b on {column}" for column in "uvwxyz"] + ["b > a", "a > 0 on u, v, w"]

@@ -244,6 +244,7 @@ def test_every_item_has_its_tables_as_latex_and_its_curves_as_pdf(tmp_path):
     assert not (tmp_path / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_how_every_item_stands_is_listed(capsys):
     assert main(["list", "experiment", "--markdown"]) == 0
     lines = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()]

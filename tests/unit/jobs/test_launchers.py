@@ -125,6 +125,7 @@ def test_every_failing_job_is_named_and_none_stops_the_others(fragile, tmp_path,
     assert len(list(tmp_path.glob("runs/*/*/checkpoints"))) == 2
 
 
+@pytest.mark.slow
 def test_the_same_command_goes_on_in_a_directory_of_its_own(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     subdir = "${hydra.runtime.choices.memory}-s${seed}-${hydra.job.override_dirname}"

@@ -393,6 +393,7 @@ def test_another_population_in_the_directory_is_refused_by_what_differs(whole, i
         train()
 
 
+@pytest.mark.slow
 def test_a_population_may_train_longer(whole, in_tmp):
     folder = Path(shutil.copytree(whole, "p"))
     assert main(["population", "p", "total_steps=1200"]) == 0

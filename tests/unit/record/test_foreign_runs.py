@@ -482,6 +482,7 @@ print(open("log.txt").read(), file=sys.stderr)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", [[workers.START], [JOB, "fresh"], [JOB, "forked"]], ids=["workers", "fresh", "forked"]
 )

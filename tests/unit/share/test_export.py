@@ -128,6 +128,7 @@ def test_an_exported_agent_needs_no_rlmem_and_forgets_at_a_start(in_tmp):
             np.testing.assert_allclose(own["state"], state.memory[0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_card_says_what_the_agent_is_and_earns(in_tmp, capsys):
     run = trained("ffm")
     capsys.readouterr()
@@ -149,6 +150,7 @@ def test_the_card_says_what_the_agent_is_and_earns(in_tmp, capsys):
     assert module(*inputs)[0].shape == (2,)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_exported_is_one_clear_line(in_tmp, capsys, monkeypatch):
     run = trained("gru")
     with monkeypatch.context() as patched:

@@ -173,6 +173,7 @@ class Own(GRU):
 """
 
 
+@pytest.mark.slow
 def test_code_needs_trust_also_ones_own_that_was_pulled_back(hub, capsys, monkeypatch):
     Path("own_hub_memory.py").write_text(OWN)
     monkeypatch.syspath_prepend(".")
@@ -233,6 +234,7 @@ TWISTED: dict[str, dict[str, bytes]] = {
 }
 
 
+@pytest.mark.slow
 def test_a_repository_of_something_else_is_refused_and_leaves_nothing(hub, run, capsys):
     rlmem.Run("run").push(episodes=2)
     for what, files in TWISTED.items():
