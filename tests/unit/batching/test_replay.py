@@ -252,10 +252,15 @@ def test_an_episode_longer_than_the_capacity_is_refused():
         replay_of(3, 11, capacity=10)
 
 
-def test_rows_of_a_tape_share_the_batch():
-    batch = replay_of(3, -2, 5, 1).sample(Tape(rows=3), 11, torch.Generator().manual_seed(0)).batch
-    assert batch.mask.sum(1).tolist() == [4, 4, 3]
-    assert batch.start[:, 0].all()
+@pytest.mark.parametrize("rows", [1, 3])
+def test_rows_of_a_tape_share_exactly_the_transitions_asked_for(rows):
+    replay = replay_of(3, -2, 5, 1)
+    for seed in range(20):
+        batch = replay.sample(Tape(rows=rows), 11, torch.Generator().manual_seed(seed)).batch
+        assert batch.mask.sum(1).tolist() == ([11] if rows == 1 else [4, 4, 3])
+        assert batch.start[:, 0].all()
+        terminated = batch.terminated & batch.mask
+        assert not terminated[batch.obs[..., 0] == 1].any(), "a truncation is not a termination"
 
 
 def test_more_tapes_than_transitions_are_refused():
