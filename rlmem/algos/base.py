@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 
 from rlmem.acting.evaluate import Request, evaluate
-from rlmem.agents.actor_critic import ON_POLICY, Exploration
+from rlmem.agents.actor_critic import Exploration
 from rlmem.agents.trunk import Trunks
 from rlmem.batching import Batching
 from rlmem.loops.base import Loop, one_thread
@@ -139,13 +139,13 @@ class Learner(ABC):
     def outline(self, plan: Plan) -> Outline:
         """What the run would be, and why it cannot be."""
 
+    @abstractmethod
     def explore(self, steps: int, total_steps: int) -> Exploration:
         """How the agent explores after `steps` of `total_steps` environment steps."""
-        return ON_POLICY
 
+    @abstractmethod
     def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
         """Metrics of how the agent explores."""
-        return {}
 
     def prepare_evaluation(self, streams: Streams, device: torch.device) -> None:  # noqa: B027 - most need nothing
         """Load what `evaluate` needs, if no loop was made, which would have done so."""

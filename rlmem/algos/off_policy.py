@@ -129,8 +129,8 @@ class OffPolicy(ScaledRewards, HeadSettings):
 
     loop = OffPolicyLoop
 
-    @abstractmethod
-    def explore(self, steps: int, total_steps: int) -> Exploration: ...
+    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
+        return {}
 
     def outline(self, plan: Plan) -> Outline:
         outline, batching = super().outline(plan), plan.batching
