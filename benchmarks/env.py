@@ -11,8 +11,8 @@ from gymnasium.vector import VectorEnv
 from rlmem_envs.popgym import package
 from rlmem_envs.registration import ROBOTS, TASKS, make, task_class
 
-from rlmem.bench.skeleton import Bench, Numbers, Table, check_names, progress, quotient, verdict
-from rlmem.bench.timing import Run
+from rlmem.evidence.bench.skeleton import Bench, Numbers, Table, check_names, progress, quotient, verdict
+from rlmem.evidence.bench.timing import Run
 from rlmem.scan import native
 
 STEPS = 100  # the least number of vector steps in a turn

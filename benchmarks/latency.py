@@ -24,8 +24,8 @@ import onnxruntime
 
 import rlmem
 from rlmem.acting.collector import Collector
-from rlmem.bench.skeleton import Bench, Numbers, Table
-from rlmem.bench.timing import CPU, Run
+from rlmem.evidence.bench.skeleton import Bench, Numbers, Table
+from rlmem.evidence.bench.timing import CPU, Run
 
 GOALS = {"load": 3.0, "act": 0.5, "onnx": 0.15}
 """Seconds, and milliseconds."""

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from rlmem.bench.figure3 import PEER, Memories, Rows, TorchGRU, mib
+from rlmem.evidence.bench.figure3 import PEER, Memories, Rows, TorchGRU, mib
 
-from rlmem.bench.skeleton import Numbers, Table, progress, quotient
-from rlmem.bench.timing import Run, Times, peak_bytes
 from rlmem.config.catalog import catalog
 from rlmem.conformance import facts
-from rlmem.errors import one_line
+from rlmem.core.errors import one_line
+from rlmem.evidence.bench.skeleton import Numbers, Table, progress, quotient
+from rlmem.evidence.bench.timing import Run, Times, peak_bytes
 from rlmem.memory.base import Memory
 from rlmem.scan import chosen_engine
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "envs")]
 
 from benchmarks.memory import PEER, cell_of, mib, notes_on, ratio  # noqa: E402
-from rlmem.bench.skeleton import quotient  # noqa: E402
+from rlmem.evidence.bench.skeleton import quotient  # noqa: E402
 
 BEGIN, END = "<!-- measured:begin -->", "<!-- measured:end -->"
 LENGTH = 1024

@@ -18,16 +18,16 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "envs")]
 
-from rlmem.bench.skeleton import Bench  # noqa: E402
-from rlmem.bench.timing import Stopwatch  # noqa: E402
-from rlmem.errors import UserError  # noqa: E402
-from rlmem.system.declared import PLAIN, add_options, read  # noqa: E402
+from rlmem.core.declared import PLAIN, add_options, read  # noqa: E402
+from rlmem.core.errors import UserError  # noqa: E402
+from rlmem.evidence.bench.skeleton import Bench  # noqa: E402
+from rlmem.evidence.bench.timing import Stopwatch  # noqa: E402
 
 BENCHMARKS = {
-    "train": "rlmem.bench.train",  # whole training runs, beside sb3-contrib
-    "scan": "rlmem.bench.scan",  # the scans alone, on every engine, beside copying the same bytes
-    "figure3": "rlmem.bench.figure3",  # Figure 3 of FFM's paper
-    "returns": "rlmem.bench.returns",  # returns and advantages, beside the usual loops
+    "train": "rlmem.evidence.bench.train",  # whole training runs, beside sb3-contrib
+    "scan": "rlmem.evidence.bench.scan",  # the scans alone, on every engine, beside copying the same bytes
+    "figure3": "rlmem.evidence.bench.figure3",  # Figure 3 of FFM's paper
+    "returns": "rlmem.evidence.bench.returns",  # returns and advantages, beside the usual loops
     "solve": "benchmarks.solve",  # until a game is solved, beside sb3-contrib
     "memory": "benchmarks.memory",  # time and memory of every memory, beside torch.nn.GRU
     "env": "benchmarks.env",  # every native environment, beside its package

@@ -12,13 +12,13 @@ from typing import Any, cast
 
 import numpy as np
 
+from rlmem.acting.collector import one_thread
 from rlmem.acting.evaluate import Request, evaluate
 from rlmem.agents.actor_critic import Agent
-from rlmem.bench.skeleton import Bench, Numbers, Table, check_names
-from rlmem.bench.timing import wait
-from rlmem.bench.train import games, recurrent_ppo, training_loop
 from rlmem.config.catalog import catalog
-from rlmem.loops.base import one_thread
+from rlmem.evidence.bench.skeleton import Bench, Numbers, Table, check_names
+from rlmem.evidence.bench.timing import wait
+from rlmem.evidence.bench.train import games, recurrent_ppo, training_loop
 
 MODELS = ("gru", "lstm", "ffm")
 PEER = "sb3-contrib, shared lstm"

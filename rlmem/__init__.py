@@ -6,8 +6,11 @@
 See docs/library.md. What is offered is imported when it is first asked for.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from rlmem.core.moved import OldModules
 
 __version__ = "0.2.0.dev1"
 
@@ -20,8 +23,8 @@ if TYPE_CHECKING:
     from rlmem.api.runs import load as load
     from rlmem.api.runs import pull as pull
     from rlmem.api.runs import train as train
-    from rlmem.errors import Fault as Fault
-    from rlmem.errors import UserError as UserError
+    from rlmem.core.errors import Fault as Fault
+    from rlmem.core.errors import UserError as UserError
     from rlmem.loops.callbacks import Callback as Callback
     from rlmem.run.trained import ActingState as ActingState
     from rlmem.run.trained import TrainedAgent as TrainedAgent
@@ -31,9 +34,10 @@ _OFFERED = {
     "rlmem.api.make": ("make_env", "make_memory"),
     "rlmem.api.runs": ("Run", "load", "pull", "train"),
     "rlmem.run.trained": ("ActingState", "TrainedAgent"),
-    "rlmem.errors": ("Fault", "UserError"),
+    "rlmem.core.errors": ("Fault", "UserError"),
     "rlmem.loops.callbacks": ("Callback",),
 }
+sys.meta_path.insert(0, OldModules())  # before the finder that would read a moved package's folder again
 _PLACES = {name: module for module, names in _OFFERED.items() for name in names}
 
 

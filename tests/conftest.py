@@ -17,7 +17,7 @@ from browser import chrome  # noqa: F401  (a fixture)
 from golden import FOLDER, recordings
 from helpers import once_per_class
 
-from rlmem.system import processes
+from rlmem.core import processes
 
 torch.set_num_threads(1)
 
@@ -62,7 +62,7 @@ def memory_name(request) -> str:
 processes.PRELOADED += (
     *("torch.distributed", "scipy.stats", "popgym", "rlmem.commands.resume", "rlmem.commands.eval"),
     *("rlmem.commands.sweep", "rlmem.commands.population", "rlmem.commands.list", "rlmem.run.evaluate"),
-    *("rlmem.sweep.run", "rlmem.sweep.search", "rlmem.population.rounds", "rlmem.config.catalog"),
+    *("rlmem.jobs.run", "rlmem.jobs.search", "rlmem.jobs.population.rounds", "rlmem.config.catalog"),
 )
 
 

@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from rlmem.system.declared import PLAIN, REQUIRED, add_options, read
+from rlmem.core.declared import PLAIN, REQUIRED, add_options, read
 
 FILE = '''"""The purpose.
 

@@ -23,14 +23,14 @@ import torch
 
 from benchmarks.memory import MemoryBench
 from benchmarks.solve import Peer, SolveBench
-from rlmem.bench.scan import ScanBench
-from rlmem.bench.skeleton import Bench, Numbers
-from rlmem.bench.timing import wait
-from rlmem.bench.train import training_loop
 from rlmem.config.catalog import catalog
-from rlmem.errors import one_line
+from rlmem.core.errors import one_line
+from rlmem.core.hardware import cores, installed_version
+from rlmem.evidence.bench.scan import ScanBench
+from rlmem.evidence.bench.skeleton import Bench, Numbers
+from rlmem.evidence.bench.timing import wait
+from rlmem.evidence.bench.train import training_loop
 from rlmem.run.assemble import choose_device
-from rlmem.system.hardware import cores, installed_version
 
 ROOT = Path(__file__).parents[2]
 FOREVER = 10**9

@@ -111,7 +111,7 @@ def main(arguments: list[str] | None = None) -> int:
         import torch
         from parts import PARTS, UNTIMED
 
-        from rlmem.bench.skeleton import machine
+        from rlmem.evidence.bench.skeleton import machine
     except ImportError as error:
         lacks = f"{sys.executable} cannot import {error.name}"
         print(f"make gpu: {lacks}; e.g. {sys.executable} -m pip install -e '.[test]'", file=sys.stderr)

@@ -20,8 +20,8 @@ from time import process_time
 from types import ModuleType
 from typing import Any
 
-from rlmem.bench.skeleton import Bench, Numbers, Table, check_names
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.evidence.bench.skeleton import Bench, Numbers, Table, check_names
 
 ROOT = Path(__file__).parents[2]
 OURS = ("rlmem", "rlmem_envs")
@@ -119,8 +119,8 @@ class Version:
         clock, and those of acting and learning.
         """
         with self.loaded():
-            has_train = "def training_loop" in Path(self.root, "rlmem/bench/train.py").read_text()
-            module = import_module(f"rlmem.bench.{'train' if has_train else 'loop'}")
+            has_train = "def training_loop" in Path(self.root, "rlmem/evidence/bench/train.py").read_text()
+            module = import_module(f"rlmem.evidence.bench.{'train' if has_train else 'loop'}")
             if not str(module.__file__).startswith(str(self.root)):
                 raise RuntimeError(f"{module.__file__} was loaded, which is not in {self.root}")
             loop = module.training_loop(["device=cpu", "total_steps=1000000000", *overrides], folder)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rlmem.analysis.loaded import LoadedRun
 from rlmem.analysis.output import Result
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.memory.ffm import FFM
 from rlmem.record.figures import COLOURS, figure
 from rlmem.run.assemble import assemble

@@ -9,17 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlmem.bench.skeleton import Bench, Numbers, Table, check_names, progress, quotient
-from rlmem.bench.timing import MIB, Run, Times, peak_bytes, using_threads, wait
 from rlmem.config.catalog import catalog
 from rlmem.config.compose import load
 from rlmem.config.targets import build
 from rlmem.conformance import facts
-from rlmem.errors import one_line
+from rlmem.core.errors import one_line
+from rlmem.evidence.bench.skeleton import Bench, Numbers, Table, check_names, progress, quotient
+from rlmem.evidence.bench.timing import MIB, Run, Times, peak_bytes, using_threads, wait
 from rlmem.memory.base import Memory
 
 PEER = "torch.nn.GRU"
-PEERS = {PEER: "rlmem.bench.figure3.TorchGRU", "torch.nn.GRUCell": "rlmem.bench.figure3.TorchGRUCell"}
+PEERS = {PEER: "rlmem.evidence.bench.figure3.TorchGRU", "torch.nn.GRUCell": "rlmem.evidence.bench.figure3.TorchGRUCell"}
 STEPS, BLOCK = 1024, 64
 """The steps that latency is measured over (appendix G of FFM's paper), and the steps of one turn."""
 PAPER = {

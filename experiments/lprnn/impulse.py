@@ -12,11 +12,11 @@ from torch import Tensor
 
 from rlmem.analysis.loaded import LoadedRun
 from rlmem.analysis.output import Result
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.core.seeding import Streams
 from rlmem.memory.lprnn import LPRNN
 from rlmem.record.figures import as_image, figure
 from rlmem.scan import linear_scan
-from rlmem.seeding import Streams
 
 Array = NDArray[np.float64]
 HELD, ALIKE = 0.05, 0.02

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from rlmem.bench.skeleton import Bench, Numbers, Table, progress, quotient
-from rlmem.bench.timing import CPU, Run
+from rlmem.evidence.bench.skeleton import Bench, Numbers, Table, progress, quotient
+from rlmem.evidence.bench.timing import CPU, Run
 from rlmem.losses.on_policy import discounted_return, gae, prefix_return
 
 GAMMA, LAMBDA = 0.99, 0.95

@@ -11,9 +11,9 @@ from rlmem.agents.actor_critic import Agent
 from rlmem.analysis.loaded import Keeper, LoadedRun
 from rlmem.analysis.output import Result, beside_null
 from rlmem.config.messages import mistake
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.core.types import Batch
 from rlmem.record.figures import COLOURS, INK, figure
-from rlmem.types import Batch
 
 TERMINAL = "T"
 """The label of slots whose true state is terminal."""

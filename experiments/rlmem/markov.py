@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rlmem.analysis.loaded import Episodes, LoadedRun
 from rlmem.analysis.output import Result, curve_rows
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.record.figures import COLOURS, figure, whole_numbers
 
 Array = NDArray[np.float64]

@@ -12,9 +12,9 @@ from torch import Tensor
 from rlmem.agents.actor_critic import Agent
 from rlmem.analysis.loaded import Episodes, LoadedRun
 from rlmem.analysis.output import Result, beside_null
+from rlmem.core.seeding import Streams
 from rlmem.memory.shm import SHM
 from rlmem.record.figures import COLOURS, as_image, figure, whole_numbers
-from rlmem.seeding import Streams
 
 
 def measure(run: LoadedRun, *, episodes: int = 20) -> Result:

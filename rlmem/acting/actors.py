@@ -17,8 +17,8 @@ from rlmem.acting.cluster import answer, attached, worker
 from rlmem.acting.collector import Collector, Episode
 from rlmem.agents.actor_critic import Agent
 from rlmem.batching import Rollout
-from rlmem.errors import Fault
-from rlmem.seeding import Streams
+from rlmem.core.errors import Fault
+from rlmem.core.seeding import Streams
 
 DEATHS = 3
 """Deaths per actor, on average, after which a run ends if no rollout came in between."""

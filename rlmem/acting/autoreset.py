@@ -20,7 +20,7 @@ from rlmem.acting.returned import (
     put_infos,
     put_rows,
 )
-from rlmem.spaces import component_sizes
+from rlmem.core.spaces import component_sizes
 
 MODES = ", ".join(mode.name for mode in AutoresetMode)
 

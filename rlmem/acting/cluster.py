@@ -11,9 +11,9 @@ from socket import create_connection
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rlmem.errors import UserError, extra, first_line
-from rlmem.system.modules import find_modules_in
-from rlmem.system.signals import STOP_SIGNALS
+from rlmem.core.errors import UserError, extra, first_line
+from rlmem.core.modules import find_modules_in
+from rlmem.core.signals import STOP_SIGNALS
 
 ANSWER_TIMEOUT = 10.0
 """Seconds to wait until a cluster answers."""

@@ -1,7 +1,7 @@
 """Acting in a vector of environments, and writing down what happened under the slot rule."""
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from time import monotonic, perf_counter
 from typing import Any
@@ -15,10 +15,22 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_map_only
 from rlmem.acting.guard import Guard
 from rlmem.agents.actor_critic import ON_POLICY, Agent, Exploration
 from rlmem.batching import Rollout, StateSlots
-from rlmem.errors import Fault
+from rlmem.core.errors import Fault
+from rlmem.core.spaces import no_action, to_env
+from rlmem.core.types import Batch, Inputs, State, each_leaf, to_device, with_host
 from rlmem.scan.native import constant_weights
-from rlmem.spaces import no_action, to_env
-from rlmem.types import Batch, Inputs, State, each_leaf, to_device, with_host
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run with one thread inside: acting on a few rows is slower with several."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
 
 FIRST_REPORT = 10.0
 """Seconds until the progress of something that may take long is reported for the first time."""
@@ -71,7 +83,7 @@ class Episode:
 
 @dataclass(frozen=True)
 class Slot:
-    """One slot of N environments: the fields of `rlmem.types.Batch` by their names, [N, ...] each, and log_prob.
+    """One slot of N environments: the fields of `rlmem.core.types.Batch` by their names, [N, ...] each, and log_prob.
 
     Observations of several parts are their leaves by their paths, [N, ...] each.
 

@@ -9,7 +9,7 @@ from gymnasium.vector import VectorEnv
 
 from rlmem.acting.collector import Collector, Episode, Patience
 from rlmem.agents.actor_critic import ON_POLICY, Agent, Exploration
-from rlmem.seeding import Streams
+from rlmem.core.seeding import Streams
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from rlmem.acting.evaluate import Request, evaluate
 from rlmem.acting.workers import closing
 from rlmem.agents.actor_critic import Agent
-from rlmem.errors import UserError
-from rlmem.seeding import Streams
+from rlmem.core.errors import UserError
+from rlmem.core.seeding import Streams
 
 SIDE = 480
 """Small pictures are enlarged by a whole number, to about this many pixels."""

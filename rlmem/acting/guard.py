@@ -11,9 +11,9 @@ from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 
 from rlmem.acting.workers import death_of_worker, raised, watch_workers
-from rlmem.errors import Fault, UserError, printable
-from rlmem.spaces import ACTION_MASK, is_tree, readable_type
-from rlmem.system.failures import lacks_memory
+from rlmem.core.errors import Fault, UserError, printable
+from rlmem.core.failures import lacks_memory
+from rlmem.core.spaces import ACTION_MASK, is_tree, readable_type
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class UnreadableObservation(ValueError):
 
 
 class ObservationCheck:
-    """Check of observations of a space, and their cast to the type that agents read (`rlmem.spaces.readable_type`).
+    """Check of a space's observations, and their cast to the type that agents read (`rlmem.core.spaces.readable_type`).
 
     space: of one environment, or of one leaf of it, whose `name` is its path
 

@@ -10,7 +10,7 @@ from gymnasium.vector.utils import batch_space
 
 from rlmem.acting.autoreset import Slotted
 from rlmem.acting.returned import MaskSource, Transparent, given_masks, mask_source
-from rlmem.spaces import ACTION_MASK, OBSERVATION, by_path, component_sizes, is_tree, leaves
+from rlmem.core.spaces import ACTION_MASK, OBSERVATION, by_path, component_sizes, is_tree, leaves
 
 
 def observed(env: VectorEnv, read: Callable[[Sequence[str]], Collection[str]]) -> VectorEnv:

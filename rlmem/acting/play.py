@@ -13,9 +13,9 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 from rlmem.acting.film import Frame, caption, picture, write_gif
-from rlmem.errors import UserError
-from rlmem.spaces import ACTION_MASK, component_sizes
-from rlmem.types import each_leaf
+from rlmem.core.errors import UserError
+from rlmem.core.spaces import ACTION_MASK, component_sizes
+from rlmem.core.types import each_leaf
 
 PlayerName = Literal["keys", "random", "memoryless", "oracle"]
 Choose = Callable[[Any], Any]

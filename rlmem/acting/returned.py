@@ -8,7 +8,7 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, VectorEnv, VectorWrapper
 from torch.utils._pytree import tree_leaves, tree_map
 
-from rlmem.spaces import ACTION_MASK
+from rlmem.core.spaces import ACTION_MASK
 
 MaskSource = Literal["leaf", "vector", "each", "info"]
 """A leaf `action_mask` of the observation, `action_masks()` of the vector or of each of its environments (sb3-contrib's

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
-from rlmem.errors import bounded, one_line
+from rlmem.core.errors import bounded, one_line
 
 PATIENCE = 5.0
 """Seconds until a worker that failed has reported or ended, and until a vector that failed is closed."""

@@ -9,13 +9,13 @@ import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
+from rlmem.agents.encoder import InputEncoder
+from rlmem.agents.graphs import Graphs, recorded
+from rlmem.agents.heads import PolicyHead
+from rlmem.agents.layers import VALUE_GAIN, HeadLayers
+from rlmem.agents.running import RunningNorm
 from rlmem.agents.trunk import Trunks
-from rlmem.nets.encoder import InputEncoder
-from rlmem.nets.graphs import Graphs, recorded
-from rlmem.nets.heads import PolicyHead
-from rlmem.nets.layers import VALUE_GAIN, HeadLayers
-from rlmem.nets.running import RunningNorm
-from rlmem.types import Batch, Inputs, State, action_mask, to_device
+from rlmem.core.types import Batch, Inputs, State, action_mask, to_device
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class ActorCritic(Agent):
     trunks: encoders and memories
     action_space: of one environment
     layers: what both heads are made of
-    state_dependent_std: see `rlmem.nets.heads.PolicyHead`
+    state_dependent_std: see `rlmem.agents.heads.PolicyHead`
     memory_gradient: whose loss trains a shared encoder and memory
     values: how many critics, with hidden layers of their own each; what the first says is the value of a slot
     """

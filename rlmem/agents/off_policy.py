@@ -9,8 +9,7 @@ from gymnasium import Space
 from torch import Tensor, nn
 
 from rlmem.agents.actor_critic import ON_POLICY, Agent, Exploration
-from rlmem.agents.trunk import Trunks
-from rlmem.nets.heads import (
+from rlmem.agents.heads import (
     Categorical,
     DeterministicHead,
     Head,
@@ -20,9 +19,10 @@ from rlmem.nets.heads import (
     TwinQDiscrete,
     masked,
 )
-from rlmem.nets.layers import HeadLayers
-from rlmem.spaces import JointActions
-from rlmem.types import Batch, Inputs, State, action_mask
+from rlmem.agents.layers import HeadLayers
+from rlmem.agents.trunk import Trunks
+from rlmem.core.spaces import JointActions
+from rlmem.core.types import Batch, Inputs, State, action_mask
 
 
 class OffPolicyAgent(Agent):

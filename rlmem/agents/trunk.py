@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from rlmem.agents.encoder import InputEncoder
+from rlmem.agents.graphs import recorded
+from rlmem.agents.running import name_leaf
 from rlmem.batching import unroll
+from rlmem.core.types import Batch, Inputs, State
 from rlmem.memory.base import Memory, Projecting
-from rlmem.nets.encoder import InputEncoder
-from rlmem.nets.graphs import recorded
-from rlmem.nets.running import name_leaf
 from rlmem.scan.native import is_constant, of_weights, rows_alike
-from rlmem.types import Batch, Inputs, State
 
 LEAST_SLOTS = 2
 """With at least this many slots for each possible input, encoding all inputs is faster than encoding all slots."""

@@ -11,15 +11,16 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from gymnasium.vector import VectorEnv
 from torch import Tensor
 
+from rlmem.acting.collector import one_thread
 from rlmem.acting.evaluate import Request, evaluate
 from rlmem.agents.actor_critic import Exploration
 from rlmem.agents.trunk import Trunks
 from rlmem.batching import Batching
-from rlmem.loops.base import Loop, one_thread
+from rlmem.core.seeding import Streams
+from rlmem.core.spaces import ACTION_MASK, READABLE, component_sizes, is_flat, is_readable, is_tree
+from rlmem.core.types import Batch
+from rlmem.loops.base import Loop
 from rlmem.loops.parts import OnNan, Results
-from rlmem.seeding import Streams
-from rlmem.spaces import ACTION_MASK, READABLE, component_sizes, is_flat, is_readable, is_tree
-from rlmem.types import Batch
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from rlmem.agents.trunk import Features, Trunks
 from rlmem.algos.base import Learner
 from rlmem.algos.off_policy import Metrics, OffPolicy, Slots, q_spread
 from rlmem.algos.on_policy import feature_rank
+from rlmem.core.types import Batch, UnitFloat
 from rlmem.losses.off_policy import chosen, greedy_value, huber, huber_of_mean, rescaled, unscaled
-from rlmem.types import Batch, UnitFloat
 
 
 @dataclass(kw_only=True)

@@ -11,9 +11,7 @@ from rlmem.acting.cluster import missing
 from rlmem.algos.base import Outline, Plan
 from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, mean, means, replay_deviation
 from rlmem.batching import Batching, Rollout, Rows
-from rlmem.loops.on_policy import ActorLoop
-from rlmem.losses.on_policy import clipped_surrogate, vtrace
-from rlmem.types import (
+from rlmem.core.types import (
     Batch,
     NonNegativeFloat,
     NonNegativeInt,
@@ -23,6 +21,8 @@ from rlmem.types import (
     action_mask,
     processes,
 )
+from rlmem.loops.on_policy import ActorLoop
+from rlmem.losses.on_policy import clipped_surrogate, vtrace
 
 
 @dataclass(kw_only=True)

@@ -11,15 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from rlmem.agents.actor_critic import Exploration
+from rlmem.agents.layers import HeadSettings
 from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.algos.base import Outline, Plan, ScaledRewards, Storage
 from rlmem.algos.on_policy import Finite
 from rlmem.batching import Segment
-from rlmem.loops.off_policy import OffPolicyLoop
-from rlmem.loops.parts import OnNan
-from rlmem.losses.off_policy import n_step_return
-from rlmem.nets.layers import HeadSettings
-from rlmem.types import (
+from rlmem.core.types import (
     Batch,
     NonNegativeInt,
     PositiveFloat,
@@ -29,6 +26,9 @@ from rlmem.types import (
     action_mask,
     flagged,
 )
+from rlmem.loops.off_policy import OffPolicyLoop
+from rlmem.loops.parts import OnNan
+from rlmem.losses.off_policy import n_step_return
 
 Metrics = dict[str, Tensor]
 

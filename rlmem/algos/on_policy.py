@@ -12,14 +12,14 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from rlmem.agents.actor_critic import ON_POLICY, ActorCritic, Exploration, MemoryGradient
+from rlmem.agents.layers import HeadSettings
 from rlmem.agents.trunk import Trunks
 from rlmem.algos.base import Algorithm, Outline, Plan, Storage
 from rlmem.batching import Batching, Rollout, Rows
+from rlmem.core.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, on_host, processes
 from rlmem.loops.on_policy import OnPolicyLoop
 from rlmem.loops.parts import OnNan
 from rlmem.losses.on_policy import masked_mean, masked_total
-from rlmem.nets.layers import HeadSettings
-from rlmem.types import Batch, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, on_host, processes
 
 MOST_SKIPPED = 100
 """Steps that may be skipped in a row; parameters that fail more often will not recover."""
@@ -209,7 +209,7 @@ class OnPolicy(FromRollouts):
 
     entropy_coef: weight of the entropy bonus
     value_coef: weight of the value loss
-    state_dependent_std: see `rlmem.nets.heads.PolicyHead`
+    state_dependent_std: see `rlmem.agents.heads.PolicyHead`
     separate: actor and critic have an encoder and a memory each; otherwise they share one
     memory_gradient: whose loss trains a shared encoder and memory
     critic_observation: the leaves that a critic of its own reads, in the place of the actor's: paths or patterns; None:

@@ -7,9 +7,19 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from rlmem.agents.graphs import recorded
 from rlmem.algos.base import ScaledRewards
 from rlmem.algos.on_policy import InMinibatches, OnPolicy, batch_metrics, cut, mean, means, replay_deviation
 from rlmem.batching import Batching, Rollout, Rows
+from rlmem.core.types import (
+    Batch,
+    NonNegativeFloat,
+    PositiveFloat,
+    ShareBelowOne,
+    UnitFloat,
+    action_mask,
+    processes,
+)
 from rlmem.losses.on_policy import (
     adapt_kl_coef,
     clipped_surrogate,
@@ -19,16 +29,6 @@ from rlmem.losses.on_policy import (
     standardise,
     value_error,
     with_discrepancy,
-)
-from rlmem.nets.graphs import recorded
-from rlmem.types import (
-    Batch,
-    NonNegativeFloat,
-    PositiveFloat,
-    ShareBelowOne,
-    UnitFloat,
-    action_mask,
-    processes,
 )
 
 

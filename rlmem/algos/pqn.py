@@ -7,6 +7,8 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from rlmem.agents.actor_critic import Exploration
+from rlmem.agents.graphs import recorded
+from rlmem.agents.layers import NormedHeadSettings
 from rlmem.agents.off_policy import QAgent
 from rlmem.agents.trunk import Trunks
 from rlmem.algos.base import ScaledRewards
@@ -14,11 +16,9 @@ from rlmem.algos.dqn import EpsilonGreedy
 from rlmem.algos.off_policy import LEAST_REWARD
 from rlmem.algos.on_policy import InMinibatches, batch_metrics, cut, mean, means
 from rlmem.batching import Batching, Rollout, Rows
+from rlmem.core.types import Batch, PositiveFloat, UnitFloat, action_mask, processes
 from rlmem.losses.off_policy import chosen, greedy_value
 from rlmem.losses.on_policy import lambda_return
-from rlmem.nets.graphs import recorded
-from rlmem.nets.layers import NormedHeadSettings
-from rlmem.types import Batch, PositiveFloat, UnitFloat, action_mask, processes
 
 
 @dataclass(kw_only=True)

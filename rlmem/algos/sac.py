@@ -16,6 +16,7 @@ from rlmem.agents.off_policy import CategoricalAgent, ContinuousAgent, OffPolicy
 from rlmem.agents.trunk import Features, Trunks
 from rlmem.algos.off_policy import Metrics, OffPolicy, Slots, q_spread
 from rlmem.algos.on_policy import action_spread, actions_at_bounds, feature_rank, some
+from rlmem.core.types import Batch, PositiveFloat, PositiveUnitFloat
 from rlmem.loops.parts import OnNan
 from rlmem.losses.off_policy import (
     actor_loss,
@@ -25,7 +26,6 @@ from rlmem.losses.off_policy import (
     soft_value_discrete,
     temperature_loss,
 )
-from rlmem.types import Batch, PositiveFloat, PositiveUnitFloat
 
 DRAWS = 16
 """Actions all over [-1, 1] of a slot whose values are compared."""

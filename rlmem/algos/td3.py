@@ -12,7 +12,7 @@ from rlmem.agents.off_policy import DeterministicAgent
 from rlmem.agents.trunk import Trunks
 from rlmem.algos.off_policy import Metrics, Slots
 from rlmem.algos.sac import OffPolicyActorCritic, frozen
-from rlmem.types import Batch, NonNegativeFloat, PositiveInt
+from rlmem.core.types import Batch, NonNegativeFloat, PositiveInt
 
 
 @dataclass(kw_only=True)

@@ -13,7 +13,7 @@ from typing import Any
 from rlmem.analysis.declared import analyses, find, require_options
 from rlmem.config.messages import sentence, shell
 from rlmem.config.paths import experiment_modules
-from rlmem.errors import UserError, extra
+from rlmem.core.errors import UserError, extra
 
 __all__ = ["Summary", "analyses", "analyze", "require_options"]
 __path__ += experiment_modules()
@@ -76,8 +76,8 @@ def analyze(
         raise UserError(sentence(where, expected, example=f"rlmem analyze {shell(what)} runs/my_run"))
     if missing := [package for package in PACKAGES if find_spec(package) is None]:
         raise UserError(f"analyze: needs {' and '.join(missing)}, which is not installed; e.g. {extra('report')}")
+    from rlmem.acting.collector import one_thread
     from rlmem.analysis.loaded import load_run
-    from rlmem.loops.base import one_thread
     from rlmem.record.figures import style
 
     run = None if run_dir is None else load_run(run_dir, step, seed, trust)

@@ -13,9 +13,9 @@ from rlmem.analysis.features import replaced
 from rlmem.analysis.loaded import Episodes, LoadedRun
 from rlmem.analysis.output import LOOKS, Result, beside_null, curve_rows, if_reached
 from rlmem.analysis.readout import actions, knows_q, opinions
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.core.seeding import Streams
 from rlmem.record.figures import figure, whole_numbers
-from rlmem.seeding import Streams
 
 Array = NDArray[np.float64]
 

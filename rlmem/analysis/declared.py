@@ -10,8 +10,8 @@ from typing import Any
 
 from rlmem.config.messages import nearest, sentence
 from rlmem.config.paths import experiment_modules
-from rlmem.errors import UserError
-from rlmem.system.declared import Option, read
+from rlmem.core.declared import Option, read
+from rlmem.core.errors import UserError
 
 
 @dataclass(frozen=True)

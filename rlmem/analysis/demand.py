@@ -15,7 +15,7 @@ from rlmem.analysis.readout import name_of
 from rlmem.analysis.recall import densities
 from rlmem.config.messages import sentence
 from rlmem.config.schema import WRAPPER
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.record.figures import as_image, figure
 
 Array = NDArray[np.float64]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rlmem.agents.trunk import Trunk
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 
 
 @contextmanager

@@ -13,13 +13,13 @@ from rlmem.acting.collector import Collector
 from rlmem.acting.workers import closing
 from rlmem.config.compose import Config, apply
 from rlmem.config.messages import sentence
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.core.seeding import Streams
+from rlmem.core.types import Batch
 from rlmem.record.checkpoint import step_of
 from rlmem.run.assemble import Parts, assemble, assemble_trained
 from rlmem.run.environments import make_evaluation_env, require_same_spaces
 from rlmem.run.stored import checkpoint_of, checkpoints, load_agent, refuse_others, stored_config
-from rlmem.seeding import Streams
-from rlmem.types import Batch
 
 MOST = 1024
 """The greatest number of episodes that an analysis plays."""

@@ -14,10 +14,10 @@ from rlmem.analysis.features import nothing_blocked, read_by
 from rlmem.analysis.loaded import LoadedRun
 from rlmem.analysis.output import LOOKS, Result, beside_null, curve_rows, if_reached
 from rlmem.config.messages import sentence
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.core.types import State
 from rlmem.memory.base import Memory
 from rlmem.record.figures import figure
-from rlmem.types import State
 
 Array = NDArray[np.float64]
 PIECE = 256

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlmem.analysis import Summary
-from rlmem.errors import UserError, writing
+from rlmem.core.errors import UserError, writing
 from rlmem.record import figures, rundir
 
 ASKED = "asked.json"

@@ -13,7 +13,7 @@ from rlmem.analysis.features import read_by, replaced
 from rlmem.analysis.loaded import Episodes, Keeper, LoadedRun
 from rlmem.analysis.output import LOOKS, Result
 from rlmem.config.messages import sentence
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.record.figures import COLOURS, figure
 
 Array = NDArray[np.float64]

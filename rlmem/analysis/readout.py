@@ -6,8 +6,8 @@ from torch import Tensor
 
 from rlmem.agents.actor_critic import Agent
 from rlmem.agents.trunk import Trunk
-from rlmem.spaces import component_sizes
-from rlmem.types import Batch, action_mask
+from rlmem.core.spaces import component_sizes
+from rlmem.core.types import Batch, action_mask
 
 
 def reader(agent: Agent) -> Trunk:

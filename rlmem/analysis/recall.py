@@ -14,7 +14,7 @@ from rlmem.analysis.features import derivative_sizes
 from rlmem.analysis.loaded import Episodes, LoadedRun
 from rlmem.analysis.output import LOOKS, Result, beside_null, curve_rows, ragged
 from rlmem.analysis.readout import name_of, reader, total
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.record.figures import COLOURS, figure, whole_numbers
 
 Array = NDArray[np.float64]

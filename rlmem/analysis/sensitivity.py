@@ -10,7 +10,7 @@ from rlmem.agents.actor_critic import Agent
 from rlmem.analysis.features import derivative_sizes
 from rlmem.analysis.loaded import Episodes, LoadedRun
 from rlmem.analysis.output import LOOKS, Result, beside_null, curve_rows, ragged
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.record.figures import COLOURS, as_image, figure, whole_numbers
 
 

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from rlmem.api.overrides import absolute, as_typed, tabular
 from rlmem.config import compose
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.core.parallel import launched
 from rlmem.loops.callbacks import Callback
-from rlmem.parallel import launched
 from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
 from rlmem.run import stored
@@ -123,7 +123,7 @@ class Run:
         Raises UserError, which names the operator, for an agent that the format cannot hold, and Fault for a file that
         departs from the agent.
         """
-        from rlmem.api.exporting.write import export
+        from rlmem.share.write import export
 
         out, which = None if out is None else absolute(out), self._checkpoint(which)
         return export(self.path, self.trust, format, which, out, episodes, license)[0]
@@ -148,7 +148,7 @@ class Run:
 
         Raises UserError if the Hub refuses or cannot be reached. It then has no part of the agent.
         """
-        from rlmem.api.hub.hub import push
+        from rlmem.share.hub import push
 
         which = self._checkpoint(which)
         return push(self.path, self.trust, repo, which, private, update, episodes, license).url
@@ -222,7 +222,7 @@ def pull(repo: str, path: str | Path | None = None, revision: str | None = None,
 
     Raises UserError if the directory exists, or if there is no such agent. Nothing is written then.
     """
-    from rlmem.api.hub.hub import pull as download
+    from rlmem.share.hub import pull as download
 
     return Run(download(repo, None if path is None else absolute(path), revision).path, trust)
 

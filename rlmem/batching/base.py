@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from rlmem.types import Batch, PositiveInt, Spans, State, broadcastable, on_host, to_device, with_host
+from rlmem.core.types import Batch, PositiveInt, Spans, State, broadcastable, on_host, to_device, with_host
 
 
 @dataclass(frozen=True)

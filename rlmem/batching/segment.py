@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from rlmem.batching.base import Batching, Pieces, Rows, StateSlots, draw_weighted, least
-from rlmem.errors import UserError
-from rlmem.types import Batch, NonNegativeInt, PositiveInt, Spans, on_host
+from rlmem.core.errors import UserError
+from rlmem.core.types import Batch, NonNegativeInt, PositiveInt, Spans, on_host
 
 
 class Segment(Batching):

@@ -7,9 +7,9 @@ from typing import Any
 
 from rlmem.analysis.declared import analyses, find
 from rlmem.commands.toolkit import MADE, Dir, Flag, Natural, Parser, Run, Step, Text, Trust, stdout_to_stderr
-from rlmem.system.command import show
-from rlmem.system.declared import PLAIN, Option, add_options
-from rlmem.system.strictjson import dumps
+from rlmem.core.command import show
+from rlmem.core.declared import PLAIN, Option, add_options
+from rlmem.core.strictjson import dumps
 
 
 def run(

@@ -6,7 +6,7 @@ from typing import Literal
 
 from rlmem.commands.toolkit import Count, Text
 from rlmem.config.messages import mistake, nearest
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 
 PACKAGED = ("train", "scan")
 IN_A_CLONE = ("solve", "memory", "returns", "env")
@@ -45,7 +45,7 @@ def run(
     if what not in PACKAGED:
         near = nearest(what, PACKAGED)
         raise mistake(f"bench {what}", "no such benchmark", near=near, accepted=PACKAGED, example="rlmem bench train")
-    bench = getattr(import_module(f"rlmem.bench.{what}"), f"{what.capitalize()}Bench")
+    bench = getattr(import_module(f"rlmem.evidence.bench.{what}"), f"{what.capitalize()}Bench")
     files = {"json_path": json and Path(json), "plot_path": plot and Path(plot)}
     options = {"rounds": rounds, "threads": threads, "budget": budget, "device": device, **files}
     bench.run(**{name: value for name, value in options.items() if value is not None})

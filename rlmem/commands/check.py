@@ -3,8 +3,8 @@
 import contextlib
 
 from rlmem.commands.toolkit import Count, Flag, Overrides, stdout_to_stderr
-from rlmem.system.command import show
-from rlmem.system.strictjson import dumps
+from rlmem.core.command import show
+from rlmem.core.strictjson import dumps
 
 PRINTS = True
 
@@ -27,11 +27,11 @@ def run(overrides: Overrides, *, input_size: Count = 6, json: Flag = False, debu
     from rlmem.config.compose import load
 
     config = load(overrides)
+    from rlmem.acting.collector import one_thread
     from rlmem.conformance import facts, results
-    from rlmem.loops.base import one_thread
+    from rlmem.core.seeding import Streams
     from rlmem.run.assemble import choose_device
     from rlmem.run.nodes import build_memory
-    from rlmem.seeding import Streams
 
     name, found = config.choices["memory"], []
     with one_thread(), stdout_to_stderr() if json else contextlib.nullcontext():

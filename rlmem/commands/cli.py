@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from rlmem.commands.toolkit import Parser, module_of
-from rlmem.system import command
-from rlmem.system.command import show
+from rlmem.core import command
+from rlmem.core.command import show
 
 
 def _purpose(file: Path) -> str:

@@ -6,9 +6,9 @@ from typing import Any
 
 from rlmem.commands.toolkit import Count, Flag, Natural, OutFile, SomeWords, Trust, stdout_to_stderr
 from rlmem.config.messages import mistake, nearest
-from rlmem.errors import brief, printable
-from rlmem.system.command import show
-from rlmem.system.strictjson import dumps, loads
+from rlmem.core.command import show
+from rlmem.core.errors import brief, printable
+from rlmem.core.strictjson import dumps, loads
 
 IN_JSON = ("levels", "versions", "env_config")
 """The attributes of a data set that are JSON."""
@@ -93,7 +93,7 @@ def _imported(places: Sequence[str], overrides: Sequence[str], out: Path) -> Any
 def _info(places: Sequence[str], overrides: Sequence[str], json: bool) -> str:
     if len(places) != 1 or overrides:
         raise mistake("rlmem dataset info", "expected one file", example="rlmem dataset info data/h.hdf5")
-    from rlmem.supervised.dataset.file import read
+    from rlmem.algos.supervised.dataset.file import read
 
     found = read(Path(places[0]))
     attrs = found.attrs | {name: _parsed(text) for name, text in found.attrs.items() if name in IN_JSON}

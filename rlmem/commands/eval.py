@@ -10,9 +10,9 @@ from typing import Any
 
 from rlmem.commands.toolkit import Count, Flag, Natural, OutFile, SomeWords, Step, Trust, stdout_to_stderr
 from rlmem.config.messages import mistake, shell
-from rlmem.errors import Fault, UserError, writing
-from rlmem.system.command import show
-from rlmem.system.strictjson import dumps
+from rlmem.core.command import show
+from rlmem.core.errors import Fault, UserError, writing
+from rlmem.core.strictjson import dumps
 
 EXAMPLE = "--csv /tmp/table.csv"
 

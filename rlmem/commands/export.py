@@ -3,7 +3,7 @@
 from typing import Literal
 
 from rlmem.commands.toolkit import Count, OutFile, Run, Step, Text, Trust, stdout_to_stderr
-from rlmem.system.command import show
+from rlmem.core.command import show
 
 
 def run(
@@ -27,9 +27,9 @@ def run(
         runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0
         RUN --step best --format torch --out agent.pt2 --license CC-BY-4.0
     """
-    from rlmem.api.exporting.card import card_of
-    from rlmem.api.exporting.write import export
     from rlmem.run.stored import checkpoint_of
+    from rlmem.share.card import card_of
+    from rlmem.share.write import export
 
     run_dir, step = checkpoint_of(run, step)
     with stdout_to_stderr():

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from rlmem.commands.toolkit import Flag, Words, stdout_to_stderr
 from rlmem.config.messages import mistake, nearest, shell
-from rlmem.errors import UserError
-from rlmem.system.command import show
-from rlmem.system.strictjson import dumps
+from rlmem.core.command import show
+from rlmem.core.errors import UserError
+from rlmem.core.strictjson import dumps
 
 PRINTS = True
 

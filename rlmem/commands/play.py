@@ -3,8 +3,8 @@
 from typing import Literal
 
 from rlmem.commands.toolkit import Count, Natural, OutFile, Overrides
-from rlmem.errors import UserError
-from rlmem.system.command import show
+from rlmem.core.command import show
+from rlmem.core.errors import UserError
 
 PRINTS = True
 

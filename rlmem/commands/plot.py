@@ -1,7 +1,7 @@
 """`rlmem plot`: draw learning curves."""
 
 from rlmem.commands.toolkit import Count, Folders, Names, OutFile, Text
-from rlmem.system.command import show
+from rlmem.core.command import show
 
 
 def run(folders: Folders, *, out: OutFile, metric: Text | None = None, smooth: Count = 1, columns: Names = ()) -> None:

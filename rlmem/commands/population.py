@@ -19,8 +19,8 @@ from rlmem.commands.toolkit import (
     refuse_changes,
 )
 from rlmem.config.messages import mistake
-from rlmem.errors import UserError
-from rlmem.system.command import show
+from rlmem.core.command import show
+from rlmem.core.errors import UserError
 
 TRAINS = True
 EXAMPLE = "rlmem population memory=gru env=repeat_first --agents 4 --ready 3000 --vary algo.lr=1e-4,1e-3"
@@ -76,13 +76,13 @@ def run(
     overrides, places = [text for text in what if "=" in text], [text for text in what if "=" not in text]
     if places[:1] == ["status"]:
         folder = directory_of_status("population", places[1:], "runs/mine")
-        from rlmem.population.history import print_table
+        from rlmem.jobs.population.history import print_table
 
         return print_table(folder)
     if gpus and not ray:
         raise UserError(f"--gpus {gpus}: is what an agent reserves on Ray; e.g. --ray --gpus {gpus}")
-    from rlmem.population import spec as specification
-    from rlmem.population.rounds import train
+    from rlmem.jobs.population import spec as specification
+    from rlmem.jobs.population.rounds import train
 
     named = {"agents": agents, "ready": ready, "window": window, "every": every, "level": level}
     numbers: dict[str, Any] = {name: value for name, value in named.items() if value is not None}

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rlmem.commands.toolkit import Dir, Flag, OutFile, Overrides, Pool, Text
 from rlmem.config.messages import mistake, nearest
-from rlmem.system.command import show
+from rlmem.core.command import show
 
 TRAINS = True
 
@@ -38,9 +38,9 @@ def run(
     from rlmem.evidence import profile
     from rlmem.evidence.page.curves import require_matplotlib
     from rlmem.evidence.profile import BASE, PANELS
-    from rlmem.sweep.manifest import holds_sweep
-    from rlmem.sweep.run import dry_run as listed
-    from rlmem.sweep.run import job_hashes, sweep
+    from rlmem.jobs.manifest import holds_sweep
+    from rlmem.jobs.run import dry_run as listed
+    from rlmem.jobs.run import job_hashes, sweep
 
     named = {panel.name: panel for panel in PANELS}
     asked = list(named) if panels is None else panels.split(",")

@@ -2,7 +2,7 @@
 
 from rlmem.commands.toolkit import Run, Text, stdout_to_stderr
 from rlmem.config.messages import shell
-from rlmem.system.command import show
+from rlmem.core.command import show
 
 
 def run(repo: Text, *, out: Run | None = None, revision: Text | None = None) -> None:
@@ -17,7 +17,7 @@ def run(repo: Text, *, out: Run | None = None, revision: Text | None = None) -> 
         me/ffm-repeat-previous
         me/ffm-repeat-previous --revision v1 --out runs/theirs
     """
-    from rlmem.api.hub.hub import pull
+    from rlmem.share.hub import pull
 
     with stdout_to_stderr():
         done = pull(repo, out, revision)

@@ -2,7 +2,7 @@
 
 from rlmem.commands.toolkit import Count, Flag, Run, Step, Text, Trust, stdout_to_stderr
 from rlmem.config.messages import shell
-from rlmem.system.command import show
+from rlmem.core.command import show
 
 
 def run(
@@ -29,8 +29,8 @@ def run(
         runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0
         RUN me/ffm-repeat-previous --step best --private --license mit
     """
-    from rlmem.api.hub.hub import push
     from rlmem.run.stored import checkpoint_of
+    from rlmem.share.hub import push
 
     run_dir, step = checkpoint_of(run, step)
     with stdout_to_stderr():

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from rlmem.commands.toolkit import Dir, Folders, OutFile, Text
-from rlmem.errors import writing
-from rlmem.system.command import show
+from rlmem.core.command import show
+from rlmem.core.errors import writing
 
 
 def run(

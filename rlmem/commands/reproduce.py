@@ -6,7 +6,7 @@ from typing import Any
 
 from rlmem.commands.toolkit import Dir, Flag, OutFile, Pool, Seeds, SomeWords, Text
 from rlmem.config.messages import mistake, shell
-from rlmem.system import command
+from rlmem.core import command
 
 TRAINS = True
 

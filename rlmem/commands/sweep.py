@@ -16,8 +16,8 @@ from rlmem.commands.toolkit import (
     refuse_changes,
 )
 from rlmem.config.messages import mistake, nearest, shell
-from rlmem.errors import UserError
-from rlmem.system.command import show
+from rlmem.core.command import show
+from rlmem.core.errors import UserError
 
 TRAINS = True
 
@@ -69,9 +69,9 @@ def run(
     places = [text for text in what if "=" not in text or Path(text).is_dir()]
     place, overrides = _place(places), [text for text in what if text not in places]
     options = pool.options(retries=retries, trials=trials)
-    from rlmem.sweep.run import default_folder, sweep
-    from rlmem.sweep.run import dry_run as listed
-    from rlmem.sweep.spec import EXAMPLE, Direction, specify
+    from rlmem.jobs.run import default_folder, sweep
+    from rlmem.jobs.run import dry_run as listed
+    from rlmem.jobs.spec import EXAMPLE, Direction, specify
 
     if place is not None and place.is_dir():
         specifying = {"dir": dir, "dry_run": dry_run, "maximize": maximize, "minimize": minimize, "sampler": sampler}
@@ -109,9 +109,9 @@ def _place(given: list[str]) -> Path | None:
 
 def _print_status(folders: Sequence[str], json: bool, watch: bool) -> None:
     folder = directory_of_status("sweep", folders, "sweeps/mine")
-    from rlmem.sweep.manifest import holds_sweep
-    from rlmem.sweep.status import as_json, print_table
-    from rlmem.sweep.status import watch as keep_up_to_date
+    from rlmem.jobs.manifest import holds_sweep
+    from rlmem.jobs.status import as_json, print_table
+    from rlmem.jobs.status import watch as keep_up_to_date
 
     if not holds_sweep(folder):
         raise mistake(str(folder), "holds no sweep", example="rlmem sweep status sweeps/mine")

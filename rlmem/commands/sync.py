@@ -1,8 +1,8 @@
 """`rlmem sync`: upload runs to Weights & Biases from their directories."""
 
 from rlmem.commands.toolkit import Count, Folders, Names, Text, stdout_to_stderr
-from rlmem.errors import Fault, UserError
-from rlmem.system.command import show
+from rlmem.core.command import show
+from rlmem.core.errors import Fault, UserError
 
 
 def run(

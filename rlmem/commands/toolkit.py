@@ -16,8 +16,8 @@ from types import ModuleType
 from typing import Annotated, Any, NoReturn
 
 from rlmem.config.messages import mistake, nearest, shell
-from rlmem.errors import UserError
-from rlmem.system.declared import Declared, add_options, integer_from, read
+from rlmem.core.declared import Declared, add_options, integer_from, read
+from rlmem.core.errors import UserError
 
 MADE = ("debug", "again")
 """Arguments of a `run` that are not made of a flag: of --debug, which all commands have, and of all that was typed."""
@@ -154,10 +154,10 @@ class Pool:
     trust: Trust = False
 
     def options(self, **more: Any) -> Any:
-        """The `rlmem.sweep.run.Options` of these flags and of `more`."""
+        """The `rlmem.jobs.run.Options` of these flags and of `more`."""
         if self.per_gpu and not self.gpus:
             raise UserError(f"--per-gpu {self.per_gpu}: on which? needs --gpus; e.g. --gpus 0,1 --per-gpu 2")
-        from rlmem.sweep.run import Options
+        from rlmem.jobs.run import Options
 
         return Options(
             self.jobs, self.gpus, self.per_gpu or 1, retry_failed=self.retry_failed, trust=self.trust, **more

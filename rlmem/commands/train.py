@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from rlmem.commands.toolkit import Flag, Overrides
-from rlmem.errors import UserError
-from rlmem.system.command import show
+from rlmem.core.command import show
+from rlmem.core.errors import UserError
 
 TRAINS = True
 
@@ -37,8 +37,8 @@ def run(overrides: Overrides, *, multirun: Flag = False, dry_run: Flag = False) 
 
 
 def _multirun(overrides: Sequence[str], dry_run: bool) -> int:
-    from rlmem.parallel import launched
-    from rlmem.sweep.multirun import check, launch, plans
+    from rlmem.core.parallel import launched
+    from rlmem.jobs.multirun import check, launch, plans
 
     configs = check(overrides)
     if (there := launched()) and there.size > 1:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rlmem.commands.toolkit import Dir, Flag
-from rlmem.system.command import show
+from rlmem.core.command import show
 
 
 def run(folder: Dir | None = None, *, markdown: Dir | None = None, no_pictures: Flag = False) -> int:

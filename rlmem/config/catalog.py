@@ -11,8 +11,8 @@ import yaml
 from rlmem.config import plainyaml
 from rlmem.config.messages import mistake, nearest, to_text
 from rlmem.config.paths import conf_dir, experiments_dir, option_dirs
-from rlmem.errors import UserError, first_line
-from rlmem.system import received
+from rlmem.core import received
+from rlmem.core.errors import UserError, first_line
 
 Catalog = dict[str, dict[str, str]]
 """Group -> option -> its description."""

@@ -53,8 +53,8 @@ from rlmem.config.paths import conf_dir, own_dirs
 from rlmem.config.schema import SECTIONS, SUPPLIED, WRAPPER, Settings, TopLevel
 from rlmem.config.targets import signature_node
 from rlmem.config.validate import MISSING, Refusal, validate
-from rlmem.errors import UserError, first_line
-from rlmem.system.strictjson import map_values
+from rlmem.core.errors import UserError, first_line
+from rlmem.core.strictjson import map_values
 
 Choice = str | list[str]
 

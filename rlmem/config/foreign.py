@@ -9,13 +9,13 @@ from typing import Any
 from rlmem.config.messages import mistake
 from rlmem.config.overrides import leaf_paths
 from rlmem.config.schema import GROUPS
-from rlmem.config.targets import current
+from rlmem.core.moved import current
 
 PACKAGES = {
     "memory": ("rlmem.memory",),
-    "algo": ("rlmem.algos", "rlmem.supervised"),
+    "algo": ("rlmem.algos", "rlmem.algos.supervised"),
     "batching": ("rlmem.batching",),
-    "encoder": ("rlmem.nets",),
+    "encoder": ("rlmem.agents",),
     "env": ("rlmem_envs",),
     "wrapper": ("rlmem_envs.wrappers",),
     "logger": ("rlmem.record.loggers",),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from rlmem.errors import UserError, brief
+from rlmem.core.errors import UserError, brief
 
 Names = Iterable[str]
 

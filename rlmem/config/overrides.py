@@ -15,7 +15,7 @@ from rlmem.config.catalog import default_choices, option_keys
 from rlmem.config.messages import SYNONYMS, mistake, nearest, nearest_key, sentence, shell, to_text
 from rlmem.config.paths import conf_dir
 from rlmem.config.schema import GROUPS, SUPPLIED
-from rlmem.errors import UserError, brief
+from rlmem.core.errors import UserError, brief
 
 EXAMPLE = "rlmem train memory=ffm"
 

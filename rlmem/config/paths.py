@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 
 SEARCHPATH = "RLMEM_SEARCHPATH"
 """The environment variable with the user's folders, separated as in PATH; without it, ./conf is one."""

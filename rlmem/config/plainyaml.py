@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
-from rlmem.system import received
-from rlmem.system.strictjson import nodes
+from rlmem.core import received
+from rlmem.core.strictjson import nodes
 
 VALUES = 100_000
 """Values at most in a file. With aliases, a short file may hold very many, or itself."""

@@ -12,20 +12,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from rlmem.config.messages import mistake, nearest
 from rlmem.config.overrides import leaf_paths
-from rlmem.errors import UserError, one_line
-from rlmem.system.modules import own_modules
-
-MOVED = {"rlmem.loggers": "rlmem.record.loggers"}
-"""Old dotted name of a package, module or class -> the present one. Stored runs name classes by the old ones."""
-
-
-def current(name: str) -> str:
-    """The present dotted name of a class that may have been stored under an old one (`MOVED`)."""
-    parts = name.split(".")
-    for length in range(len(parts), 0, -1):
-        if new := MOVED.get(".".join(parts[:length])):
-            return ".".join([new, *parts[length:]])
-    return name
+from rlmem.core.errors import UserError, one_line
+from rlmem.core.modules import own_modules
+from rlmem.core.moved import current
 
 
 def build(node: dict[str, Any], **runtime: Any) -> Any:

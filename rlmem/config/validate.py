@@ -13,9 +13,10 @@ from rlmem.config.catalog import leaves
 from rlmem.config.messages import choices, describe, got, nearest, nearest_key
 from rlmem.config.paths import conf_dir
 from rlmem.config.schema import CALLBACKS, SECTIONS, SUPPLIED, WRAPPER, TopLevel
-from rlmem.config.targets import annotation, current, locate, maker, makes, parameters, takes_any_keyword
-from rlmem.errors import UserError
-from rlmem.system.strictjson import map_values
+from rlmem.config.targets import annotation, locate, maker, makes, parameters, takes_any_keyword
+from rlmem.core.errors import UserError
+from rlmem.core.moved import current
+from rlmem.core.strictjson import map_values
 
 MISSING = "???"
 NAMED = {"logger": SUPPLIED["logger"], WRAPPER: ("env",), CALLBACKS: ()}

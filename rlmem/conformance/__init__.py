@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from rlmem.conformance import calls, influence
 from rlmem.conformance.compare import Measurement
 from rlmem.conformance.probe import Probe, parameter_of
-from rlmem.errors import one_line
+from rlmem.core.errors import one_line
 from rlmem.memory.base import Memory
 
 __all__ = ["PROPERTIES", "Result", "check", "facts", "results"]

@@ -13,9 +13,9 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from rlmem.conformance.compare import EXACT, Measurement, distance, finite, same_gradients, same_outputs
 from rlmem.conformance.probe import ROWS, Probe, forward, gradients, stepped, weighted
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.core.types import State
 from rlmem.scan import Engine, chosen_engine
-from rlmem.types import State
 
 
 def step_equals_forward(p: Probe) -> Iterator[Measurement]:

@@ -9,8 +9,8 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from rlmem.conformance.compare import EXACT, Measurement, distance, finite, same_gradients, same_outputs, zero
 from rlmem.conformance.probe import ROWS, Probe, forward, gradients, stepped, weighted
+from rlmem.core.types import State
 from rlmem.memory.base import Memory
-from rlmem.types import State
 
 
 def starts_separate_episodes(p: Probe) -> Iterator[Measurement]:

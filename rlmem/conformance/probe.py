@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from rlmem.core.types import State
 from rlmem.memory.base import Memory
-from rlmem.types import State
 
 ROWS = 3
 

@@ -17,14 +17,14 @@ from rlmem.config import plainyaml
 from rlmem.config.catalog import yaml_problem
 from rlmem.config.messages import got, mistake, nearest, sentence, shell
 from rlmem.config.paths import experiments_dir
-from rlmem.errors import UserError
+from rlmem.core import received
+from rlmem.core.errors import UserError
+from rlmem.core.received import named
 from rlmem.evidence import registration
 from rlmem.evidence.expect import Expectation
 from rlmem.evidence.experiment import BUDGETS, TRAINED, Experiment, Planned, words
 from rlmem.evidence.sections import MOST, Analysis, Budget, Exceptional, Leaderboard, Peer, Published, Twins
 from rlmem.record.trust import MARK, is_own
-from rlmem.system import received
-from rlmem.system.received import named
 
 NAME = r"\w[\w.+-]*/\w[\w.+-]*"
 """The pattern of the name of an item."""

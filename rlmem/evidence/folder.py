@@ -10,11 +10,11 @@ from typing import Any
 from filelock import FileLock
 
 from rlmem.config.messages import mistake
-from rlmem.errors import UserError, writing
+from rlmem.core import received
+from rlmem.core.errors import UserError, writing
 from rlmem.evidence.experiment import BUDGETS
 from rlmem.evidence.sections import Lines
 from rlmem.record.trust import is_own, mark
-from rlmem.system import received
 
 CELLS = "cells.json"
 """The file with the item and budget of a reproduction, and the job or folder of every run."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlmem.config.compose import load
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.evidence import experiment
 from rlmem.evidence.metrics import in_words
 from rlmem.evidence.records import kept

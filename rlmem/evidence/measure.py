@@ -16,13 +16,13 @@ from typing import Any
 from rlmem import __version__
 from rlmem.config.messages import mistake, nearest
 from rlmem.config.paths import experiment_modules
+from rlmem.core.hardware import machine_class
 from rlmem.evidence.experiment import Cell
 from rlmem.evidence.records import RESULTS, Record, read_results, write_results
 from rlmem.evidence.runner import Collected, Runner
+from rlmem.jobs.run import Options
 from rlmem.record.facts import short_commit
 from rlmem.record.provenance import git_commit
-from rlmem.sweep.run import Options
-from rlmem.system.hardware import machine_class
 
 Values = Mapping[str, Mapping[str, float]]
 """row -> column -> number"""
@@ -42,7 +42,7 @@ def measurement(name: str) -> Callable[..., Values]:
     if name not in benchmarks:
         accepted = ["train", "population", *benchmarks, *without_run]
         raise mistake(f"run: {name}", "no such measurement", near=nearest(name, accepted), accepted=accepted)
-    measure: Callable[..., Values] = import_module(f"rlmem.bench.{name}").values
+    measure: Callable[..., Values] = import_module(f"rlmem.evidence.bench.{name}").values
     return lambda path, repetition, rows, **options: measure(path, rows, **options)
 
 

@@ -13,13 +13,13 @@ from rlmem.config.catalog import default_choices, with_parents
 from rlmem.config.messages import mistake, nearest
 from rlmem.config.paths import conf_dir
 from rlmem.config.targets import locate
-from rlmem.errors import UserError
+from rlmem.core import received
+from rlmem.core.errors import UserError
+from rlmem.core.strictjson import number
 from rlmem.evidence.references import Reference, expert_normalised, reference_of
 from rlmem.evidence.statistics import ANY, Range
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
-from rlmem.system import received
-from rlmem.system.strictjson import number
 
 GREEDY, TRAINING = "eval/greedy/return_mean", "train/return_mean"
 Reduction = Callable[[np.ndarray, np.ndarray], float]

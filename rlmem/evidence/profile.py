@@ -22,12 +22,12 @@ from rlmem.config.compose import load
 from rlmem.config.messages import mistake, shell
 from rlmem.config.paths import option_dirs
 from rlmem.config.targets import build
-from rlmem.errors import UserError, writing
+from rlmem.core.errors import UserError, writing
 from rlmem.evidence.page.documents import put
+from rlmem.jobs.manifest import Manifest, holds_sweep
+from rlmem.jobs.spec import SweepSpec
 from rlmem.record import figures, rundir
 from rlmem.record.tables import Table
-from rlmem.sweep.manifest import Manifest, holds_sweep
-from rlmem.sweep.spec import SweepSpec
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -25,13 +25,13 @@ import yaml
 from rlmem.config import plainyaml
 from rlmem.config.messages import mistake, nearest, sentence
 from rlmem.config.paths import experiments_dir
-from rlmem.errors import Fault, UserError
+from rlmem.core.errors import Fault, UserError
+from rlmem.core.received import csv_rows
 from rlmem.evidence.cost import steps_of
 from rlmem.evidence.experiment import Planned
 from rlmem.evidence.metrics import BESIDE, GREEDY, NORMALISED, made_of, reduced
 from rlmem.evidence.records import Curve, Record, integer, real
 from rlmem.evidence.references import GAMES, Reference, reference_of
-from rlmem.system.received import csv_rows
 
 PAPERS: dict[str, str] = plainyaml.read(Path(__file__).with_name("published.yaml"))
 """Name of a paper -> its citation."""

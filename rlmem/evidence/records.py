@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from rlmem.config.paths import results_dir
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.core.received import csv_rows
+from rlmem.core.strictjson import LARGEST
 from rlmem.evidence.metrics import NORMALISED, curve_key
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
 from rlmem.record.tables import csv_text
-from rlmem.system.received import csv_rows
-from rlmem.system.strictjson import LARGEST
 
 RESULTS, CURVES = "results.csv", "curves.csv"
 """The files of records and of curves in the directory of a reproduction."""

@@ -13,10 +13,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from rlmem.errors import UserError, writing
+from rlmem.core import received
+from rlmem.core.errors import UserError, writing
 from rlmem.evidence.expect import parse_all
 from rlmem.record import rundir
-from rlmem.system import received
 
 FILE = "registered.json"
 COUNTED = ("laptop", "paper")

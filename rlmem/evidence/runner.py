@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rlmem.config.messages import mistake, shell
-from rlmem.errors import Fault, writing
+from rlmem.core.errors import Fault, writing
+from rlmem.core.hardware import cores
 from rlmem.evidence import registration
 from rlmem.evidence.cost import Cost, cost_of, duration
 from rlmem.evidence.experiment import Cell, Planned
@@ -19,11 +20,10 @@ from rlmem.evidence.records import Curve, Record, shipped_curves, shipped_record
 from rlmem.evidence.registration import Registration
 from rlmem.evidence.tables import write
 from rlmem.evidence.verdict import Outcome
+from rlmem.jobs.manifest import holds_sweep
+from rlmem.jobs.run import Options
 from rlmem.record import rundir
 from rlmem.record.trust import require_plain
-from rlmem.sweep.manifest import holds_sweep
-from rlmem.sweep.run import Options
-from rlmem.system.hardware import cores
 
 Collected = tuple[Sequence[Record], Sequence[Curve], Mapping[str, Path]]
 """A record of every run, learning curves, and pictures by caption."""

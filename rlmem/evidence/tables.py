@@ -12,7 +12,8 @@ from textwrap import fill
 import numpy as np
 
 from rlmem.config.paths import results_dir
-from rlmem.errors import UserError, printable, writing
+from rlmem.core.errors import UserError, printable, writing
+from rlmem.core.strictjson import dumps
 from rlmem.evidence import catalog, registration, twins
 from rlmem.evidence.expect import NOT_TESTABLE, Scores
 from rlmem.evidence.folder import ELSEWHERE
@@ -36,7 +37,6 @@ from rlmem.evidence.verdict import MEAN, BesidePrinted, Outcome
 from rlmem.record import rundir
 from rlmem.record.tables import UNBOUNDED, Cell, Table, Value
 from rlmem.record.trust import sealed
-from rlmem.system.strictjson import dumps
 
 WIDEST = 6
 """The greatest number of columns that are printed side by side."""

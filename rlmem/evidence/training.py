@@ -19,7 +19,9 @@ from rlmem.config.compose import Config
 from rlmem.config.foreign import foreign_lines, refuse
 from rlmem.config.messages import mistake, nearest, shell
 from rlmem.config.paths import shipped_options
-from rlmem.errors import Fault, UserError
+from rlmem.core import received
+from rlmem.core.errors import Fault, UserError
+from rlmem.core.hardware import machine_class
 from rlmem.evidence.cost import Cost, cost_of, duration
 from rlmem.evidence.experiment import Cell, Planned
 from rlmem.evidence.folder import CELLS, foreign, held
@@ -28,19 +30,17 @@ from rlmem.evidence.metrics import BESIDE, curve, curve_key, made_of, read
 from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.runner import Collected, Runner
 from rlmem.evidence.sections import Analysis
-from rlmem.population.spec import PopulationSpec, holds_population, populate, start
-from rlmem.population.spec import read as population_in
+from rlmem.jobs.jobs import Job
+from rlmem.jobs.manifest import Manifest
+from rlmem.jobs.multirun import check_jobs
+from rlmem.jobs.population.spec import PopulationSpec, holds_population, populate, start
+from rlmem.jobs.population.spec import read as population_in
+from rlmem.jobs.run import Options, config_hash, sweep
+from rlmem.jobs.spec import SweepSpec
 from rlmem.record import rundir
 from rlmem.record.checkpoint import step_of
 from rlmem.record.facts import RunRecord
 from rlmem.run.stored import AGENT_PREFIX, checkpoints
-from rlmem.sweep.jobs import Job
-from rlmem.sweep.manifest import Manifest
-from rlmem.sweep.multirun import check_jobs
-from rlmem.sweep.run import Options, config_hash, sweep
-from rlmem.sweep.spec import SweepSpec
-from rlmem.system import received
-from rlmem.system.hardware import machine_class
 
 ALIKE = 0.1
 """Agents are of equal capacity if they differ by at most this share of the parameters of the one without memory."""
@@ -221,7 +221,7 @@ class Populations(Runner):
         self.ask_for("folder", ((cell, seed, cell.label(seed)) for cell in cells for seed in cell.seeds))
 
     def run(self, cells: Sequence[Cell], options: Options) -> int:
-        from rlmem.population.rounds import train
+        from rlmem.jobs.population.rounds import train
 
         code = 0
         for cell, seed in [(c, s) for c in cells for s in c.seeds]:

@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from rlmem.acting.collector import Episode
+from rlmem.acting.collector import Episode, one_thread
 from rlmem.agents.actor_critic import ON_POLICY, Exploration
 from rlmem.batching import StateSlots
-from rlmem.errors import Fault
+from rlmem.core.errors import Fault
+from rlmem.core.signals import Stopped
+from rlmem.core.types import processes
 from rlmem.loops.callbacks import notify
 from rlmem.loops.evaluation import Evaluations, result_metrics, result_text
 from rlmem.loops.parts import Output, Results, Training
-from rlmem.system.signals import Stopped
-from rlmem.types import processes
 
 RECENT = 100
 """How many of the newest episodes the shown and logged mean return is over."""
@@ -33,17 +33,6 @@ PATIENCE = 5
 """Iterations in a row after which a saturated policy is reported."""
 Iteration = tuple[dict[str, float], list[Episode]]
 """The metrics of an iteration, and the episodes that ended in it."""
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Run with one thread inside: acting on a few rows is slower with several."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def due(every: int | None, before: int, now: int) -> bool:

@@ -5,7 +5,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from rlmem.errors import Fault, UserError, one_line
+from rlmem.core.errors import Fault, UserError, one_line
 
 
 class Callback:

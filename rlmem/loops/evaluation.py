@@ -12,10 +12,10 @@ from rlmem.acting.evaluate import Request
 from rlmem.acting.film import film_episode
 from rlmem.acting.workers import closing
 from rlmem.agents.actor_critic import Agent, Exploration
-from rlmem.errors import Fault, UserError
+from rlmem.core.errors import Fault, UserError
+from rlmem.core.seeding import Streams
 from rlmem.loops.parts import Results
 from rlmem.record.rundir import video_path
-from rlmem.seeding import Streams
 
 LOGGED = ("return_mean", "length_mean", "success_rate", "unfinished")
 """The numbers of an evaluation that are logged as metrics."""

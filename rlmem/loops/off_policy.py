@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlmem.acting.collector import Episode
-from rlmem.errors import Fault
-from rlmem.loops.base import FEWEST_EPISODES, Iteration, Loop, one_thread
+from rlmem.acting.collector import Episode, one_thread
+from rlmem.batching import Replay
+from rlmem.core.errors import Fault
+from rlmem.loops.base import FEWEST_EPISODES, Iteration, Loop
 from rlmem.loops.evaluation import Evaluations
 from rlmem.loops.parts import Output, Training, make_collector, observe
 from rlmem.memory.base import redraw
-from rlmem.replay import Replay
 
 ENOUGH_TO_TELL = 2 * FEWEST_EPISODES
 """Episodes in the replay from which on batches of few episodes are reported: before, they could not hold more."""

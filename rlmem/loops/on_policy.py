@@ -5,13 +5,13 @@ from dataclasses import asdict
 from typing import Any, ClassVar
 
 from rlmem.acting.actors import ActorPool
-from rlmem.acting.collector import Collector, Episode
+from rlmem.acting.collector import Collector, Episode, one_thread
 from rlmem.batching import Rollout
-from rlmem.loops.base import Iteration, Loop, one_thread
+from rlmem.core.types import processes
+from rlmem.loops.base import Iteration, Loop
 from rlmem.loops.evaluation import Evaluations
 from rlmem.loops.parts import Output, Results, Training, make_collector, observe, own_stream
 from rlmem.memory.base import redraw
-from rlmem.types import processes
 
 RATIO_ALARM = {"float32": 1e-3, "tf32": 2.5e-3, "bf16": 2e-2}
 """By the precision of the run's products (docs/design.md, "Precision")."""
@@ -22,7 +22,7 @@ ADVICE = {"episodes": "e.g. env.num_envs=8", "saturation": "e.g. a smaller algo.
 class OnPolicyLoop(Loop):
     """One iteration is one update: a rollout of `algo.rollout_slots` slots per environment (the last one shorter).
 
-    With several processes (`rlmem.parallel`) each collects in environments of its own, and all make the same update.
+    With several processes (`rlmem.core.parallel`) each collects in environments of its own, and all make one update.
 
     algo: an `rlmem.algos.on_policy.FromRollouts`
     redraws: whether memories that draw random numbers get another seed after every update

@@ -10,11 +10,11 @@ from gymnasium.vector import VectorEnv
 from rlmem.acting.collector import Collector
 from rlmem.agents.actor_critic import Agent, Network
 from rlmem.batching import Batching
+from rlmem.core.seeding import Streams
+from rlmem.core.types import Batch, processes
 from rlmem.loops.callbacks import Callback
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import Progress, Recorder
-from rlmem.seeding import Streams
-from rlmem.types import Batch, processes
 
 OnNan = Literal["stop", "skip"]
 """What to do with a gradient step whose loss or gradient is not finite."""

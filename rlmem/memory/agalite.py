@@ -6,11 +6,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from rlmem.core.types import Layers, PositiveInt
 from rlmem.memory.base import Memory
 from rlmem.memory.blocks import GRUGate
 from rlmem.memory.positions import ages, counting
 from rlmem.scan import Engine, Linear, linear_scan
-from rlmem.types import Layers, PositiveInt
 
 State = dict[str, Tensor]
 EPS = 1e-5

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
+from rlmem.core.types import Spans, State, on_host, to_device, where_start
 from rlmem.scan import Engine, chosen_engine
 from rlmem.scan.cells import over_steps
 from rlmem.scan.native import check_flags
-from rlmem.types import Spans, State, on_host, to_device, where_start
 
 
 class Memory(nn.Module, ABC):

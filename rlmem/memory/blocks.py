@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine
 from rlmem.scan.convolution import short_convolution

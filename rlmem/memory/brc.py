@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from rlmem.core.types import PositiveInt, State
 from rlmem.memory.base import RecurrentCell
 from rlmem.scan import cells, native
 from rlmem.scan.cells import over_steps
 from rlmem.scan.native import linear
-from rlmem.types import PositiveInt, State
 
 
 class BRC(RecurrentCell):

@@ -6,10 +6,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from rlmem.core.types import PositiveFloat, PositiveInt, State
 from rlmem.memory.base import Memory
 from rlmem.memory.positions import ages, counting, sinusoid
 from rlmem.memory.stack import build_layer
-from rlmem.types import PositiveFloat, PositiveInt, State
 
 Mix = Literal["sigmoid", "clamped"]
 

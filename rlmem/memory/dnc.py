@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
+from rlmem.core.types import PositiveInt
 from rlmem.memory.base import RecurrentCell
 from rlmem.scan import Linear
 from rlmem.scan.cells import SharedWeight, over_steps
-from rlmem.types import PositiveInt
 
 State = dict[str, Tensor]
 

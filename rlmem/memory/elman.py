@@ -4,10 +4,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rlmem.core.types import PositiveInt
 from rlmem.memory.base import RecurrentCell
 from rlmem.memory.gru import Init, TorchCell
 from rlmem.scan.cells import SimpleSequence
-from rlmem.types import PositiveInt
 
 
 class Elman(TorchCell):

@@ -8,11 +8,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from rlmem.core.types import PositiveInt
 from rlmem.memory.base import Projecting
 from rlmem.scan import Engine, Linear
 from rlmem.scan.ffm import ffm_step, ffm_unroll
 from rlmem.scan.native import of_weights
-from rlmem.types import PositiveInt
 
 Init = Literal["published", "geometric"]
 Ablation = Literal["none", "ni", "no", "nc", "fc", "nd", "fd", "hp"]

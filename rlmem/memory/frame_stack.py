@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rlmem.core.types import PositiveInt
 from rlmem.memory.window import Past, Window
 from rlmem.scan import Linear
-from rlmem.types import PositiveInt
 
 
 class FrameStack(Window):

@@ -5,10 +5,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from rlmem.core.types import PositiveInt
 from rlmem.memory.base import Memory
 from rlmem.memory.blocks import sum_normalised
 from rlmem.scan import Engine, Linear, delta_scan, outer_scan
-from rlmem.types import PositiveInt
 
 
 class FWP(Memory):

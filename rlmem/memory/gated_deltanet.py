@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rlmem.core.types import NonNegativeInt, PositiveInt, State
 from rlmem.memory.base import Memory
 from rlmem.memory.blocks import ShortConvolution, inverse_softplus, join_heads, split_heads
 from rlmem.scan import Engine, Linear, delta_scan
-from rlmem.types import NonNegativeInt, PositiveInt, State
 
 EPS = 1e-6
 """Added to the squared length of keys and queries."""

@@ -5,11 +5,11 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rlmem.core.types import Layers, PositiveFloat, PositiveInt
 from rlmem.memory.blocks import head_width
 from rlmem.memory.positions import rotate, rotation, sinusoid
 from rlmem.memory.window import Past, Window
 from rlmem.scan import Linear
-from rlmem.types import Layers, PositiveFloat, PositiveInt
 
 Positions = Literal["sinusoidal", "learned", "rotary", "none"]
 

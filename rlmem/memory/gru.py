@@ -9,11 +9,11 @@ from torch.nn.functional import embedding
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
+from rlmem.core.types import PositiveInt, State, where_start
 from rlmem.memory.base import Projecting, RecurrentCell
 from rlmem.scan import cells, native
 from rlmem.scan.cells import over_steps
 from rlmem.scan.native import linear, of_weights, packed
-from rlmem.types import PositiveInt, State, where_start
 
 Init = Literal["torch", "orthogonal", "orthogonal_gates"]
 """First weights of recurrent cells, as frameworks and published code have them.

@@ -6,11 +6,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from rlmem.core.types import Layers, PositiveInt
 from rlmem.memory.blocks import GRUGate, head_width
 from rlmem.memory.window import Past, Window
 from rlmem.scan import Linear, attention
 from rlmem.scan.native import linear, of_weights
-from rlmem.types import Layers, PositiveInt
 
 LayerKind = Literal["gtrxl", "trxl_i", "trxl"]
 Context = Literal["window", "segment"]

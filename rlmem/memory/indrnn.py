@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from rlmem.core.types import Layers, PositiveInt
 from rlmem.memory.base import RecurrentCell
 from rlmem.scan import Linear
 from rlmem.scan.cells import SimpleSequence
-from rlmem.types import Layers, PositiveInt
 
 
 class IndRNN(RecurrentCell):

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rlmem.core.types import PositiveInt
 from rlmem.memory.base import Memory
 from rlmem.scan import Engine, Linear, linear_scan, normalised_scan
-from rlmem.types import PositiveInt
 
 
 class LinearAttention(Memory):

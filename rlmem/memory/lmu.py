@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
+from rlmem.core.types import PositiveFloat, PositiveInt
 from rlmem.memory.base import RecurrentCell
 from rlmem.scan.cells import SimpleSequence
-from rlmem.types import PositiveFloat, PositiveInt
 
 State = dict[str, Tensor]
 

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.core.types import PositiveFloat, PositiveInt, where_start
 from rlmem.memory.base import Memory
 from rlmem.scan import Engine, Linear, linear_scan
-from rlmem.types import PositiveFloat, PositiveInt, where_start
 
 
 class LPRNN(Memory):

@@ -6,7 +6,8 @@ from math import pi
 import torch
 from torch import Tensor, nn
 
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.core.types import PositiveFloat, PositiveInt, UnitFloat
 from rlmem.memory.blocks import (
     Kind,
     ResidualRecurrence,
@@ -17,7 +18,6 @@ from rlmem.memory.blocks import (
 )
 from rlmem.scan import Engine
 from rlmem.scan.native import of_weights
-from rlmem.types import PositiveFloat, PositiveInt, UnitFloat
 
 RING = {"glu": (0.0, 1.0, 6.28), "ffn": (0.8, 0.99, 2 * pi), "linear": (0.0, 1.0, 6.28)}
 """r_min, r_max and max_phase as published for each block."""

@@ -5,10 +5,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from rlmem.core.types import PositiveInt
 from rlmem.memory.gru import Init, TorchCell
 from rlmem.scan import cells
 from rlmem.scan.native import linear
-from rlmem.types import PositiveInt
 
 State = tuple[Tensor, Tensor]
 

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.core.types import PositiveInt
 from rlmem.memory.base import Memory
 from rlmem.memory.blocks import inverse_softplus, join_heads, split_heads
 from rlmem.scan import Engine, Linear, outer_scan
-from rlmem.types import PositiveInt
 
 DECAY, SHORTEST, LONGEST, LEAST_STEP = (1.0, 16.0), 0.001, 0.1, 1e-4
 """First weights: exp(A_log) is uniform between the first two; softplus(dt_bias) log-uniform between the next two, and

@@ -5,9 +5,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from rlmem.core.types import PositiveInt
 from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine, Linear
-from rlmem.types import PositiveInt
 
 
 class MinGRU(LinearRecurrence):

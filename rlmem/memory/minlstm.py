@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rlmem.core.types import PositiveInt
 from rlmem.memory.mingru import positive
 from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine, Linear
-from rlmem.types import PositiveInt
 
 
 class MinLSTM(LinearRecurrence):

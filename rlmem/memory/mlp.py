@@ -4,9 +4,9 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from rlmem.core.types import NonNegativeInt, PositiveInt, State
 from rlmem.memory.base import Memory
 from rlmem.scan import Linear
-from rlmem.types import NonNegativeInt, PositiveInt, State
 
 
 class MLP(Memory):

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rlmem.core.types import NonNegativeFloat, PositiveInt, where_start
 from rlmem.memory.base import Memory
 from rlmem.scan import Engine, Linear, normalised_scan
-from rlmem.types import NonNegativeFloat, PositiveInt, where_start
 
 
 class MLSTM(Memory):

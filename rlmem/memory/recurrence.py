@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from rlmem.core.types import State, where_start
 from rlmem.memory.base import Memory
 from rlmem.scan import Engine, linear_scan, monoid_scan
-from rlmem.types import State, where_start
 
 
 class LinearRecurrence(Memory):

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rlmem.core.types import PositiveInt, where_start
 from rlmem.memory.base import Memory
 from rlmem.memory.blocks import head_width
 from rlmem.scan import Engine, Linear, linear_scan, native, rglru
 from rlmem.scan.rglru import STEEPEST
-from rlmem.types import PositiveInt, where_start
 
 SHARPNESS = 8.0
 """c of the paper: how far an open gate raises the decay."""

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.core.types import PositiveInt, State
 from rlmem.memory.base import RecurrentCell
 from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine
 from rlmem.scan.cells import over_steps
 from rlmem.scan.native import linear
-from rlmem.types import PositiveInt, State
 
 Pair = tuple[Tensor, Tensor]
 CUT = 0.8796

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
+from rlmem.core.types import PositiveInt
 from rlmem.memory.base import RecurrentCell
 from rlmem.memory.blocks import head_width
 from rlmem.scan import Linear
 from rlmem.scan.cells import over_steps, previous_states
-from rlmem.types import PositiveInt
 
 State = dict[str, Tensor]
 MIXING = {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2}

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rlmem.core.types import PositiveFloat, PositiveInt
 from rlmem.memory.blocks import conjugate, log_uniform
 from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine, Linear
 from rlmem.scan.native import of_weights
-from rlmem.types import PositiveFloat, PositiveInt
 
 
 class S4D(LinearRecurrence):

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from rlmem.core.types import PositiveFloat, PositiveInt
 from rlmem.memory.blocks import (
     ResidualRecurrence,
     complex_from_real,
@@ -13,7 +14,6 @@ from rlmem.memory.blocks import (
 )
 from rlmem.scan import Engine
 from rlmem.scan.native import of_weights
-from rlmem.types import PositiveFloat, PositiveInt
 
 
 class S5(ResidualRecurrence):

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rlmem.core.types import Ge, PositiveFloat, PositiveInt, State
 from rlmem.memory.base import Memory
 from rlmem.memory.blocks import log_uniform
 from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine, Linear, selective_scan
 from rlmem.scan.convolution import short_convolution
-from rlmem.types import Ge, PositiveFloat, PositiveInt, State
 
 
 class S6(Memory):

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rlmem.core.types import PositiveFloat, PositiveInt
 from rlmem.memory.base import Memory
 from rlmem.memory.blocks import sum_normalised
 from rlmem.memory.positions import ages, counting, mixed_bits
 from rlmem.scan import Engine, Linear, hadamard_scan
-from rlmem.types import PositiveFloat, PositiveInt
 
 Calibration = Literal["random_theta", "none", "random_c", "fixed_c", "fixed_theta", "neural_theta"]
 Draw = Literal["seeded", "row0", "fresh"]

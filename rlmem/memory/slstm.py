@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
+from rlmem.core.types import PositiveInt
 from rlmem.memory.base import RecurrentCell
 from rlmem.memory.blocks import head_width
 from rlmem.scan import Linear, cells, native
 from rlmem.scan.cells import over_steps
 from rlmem.scan.native import linear, of_weights
-from rlmem.types import PositiveInt
 
 State = dict[str, Tensor]
 GATES = "ifzo"

@@ -7,11 +7,11 @@ from typing import Literal, cast
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.core.types import Layers, NonNegativeInt, PositiveInt, State
 from rlmem.memory.base import Memory
 from rlmem.memory.blocks import GRUGate, ShortConvolution
 from rlmem.scan import Linear
-from rlmem.types import Layers, NonNegativeInt, PositiveInt, State
 
 Norm = Literal["none", "pre", "post"]
 

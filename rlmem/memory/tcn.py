@@ -5,10 +5,10 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.core.types import DoublingLayers, PositiveInt
 from rlmem.memory.window import Past, Window
 from rlmem.scan import Linear
-from rlmem.types import DoublingLayers, PositiveInt
 
 
 class TCN(Window):

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from rlmem import __version__
-from rlmem.errors import first_line
+from rlmem.core.errors import first_line
+from rlmem.core.received import opened, text
 from rlmem.record import formats
 from rlmem.record.trust import hashed, is_data, synced
-from rlmem.system.received import opened, text
 
 State = dict[str, Any]
 

@@ -7,9 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rlmem.core.received import VALUES, json_rows
+from rlmem.core.strictjson import number
 from rlmem.record import rundir
-from rlmem.system.received import VALUES, json_rows
-from rlmem.system.strictjson import number
 
 OBJECTIVES = ("eval/greedy/return_mean", "eval/score")
 """The result of an evaluation in its row of metrics.jsonl: of agents that act, and of supervised ones."""

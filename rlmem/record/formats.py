@@ -18,7 +18,7 @@ from typing import Any
 
 from rlmem import __version__
 from rlmem.config.messages import sentence
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 
 OLDEST, FORMAT = 1, 1
 """The first format that this version reads, and the one in which it writes."""

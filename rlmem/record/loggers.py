@@ -16,12 +16,12 @@ from uuid import uuid4
 
 from rlmem.config.messages import shell
 from rlmem.config.targets import build, require_kind
-from rlmem.errors import UserError, first_line
+from rlmem.core import received
+from rlmem.core.errors import UserError, first_line
+from rlmem.core.types import PositiveInt
 from rlmem.record.checkpoint import BEST
 from rlmem.record.recorder import Logger
 from rlmem.record.rundir import video_path, write_atomically
-from rlmem.system import received
-from rlmem.types import PositiveInt
 
 
 @dataclass(frozen=True)

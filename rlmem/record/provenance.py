@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlmem import __version__
-from rlmem.system.hardware import installed_version, machine_class
+from rlmem.core.hardware import installed_version, machine_class
 
 PACKAGES = (
     "torch",

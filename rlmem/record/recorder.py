@@ -20,9 +20,9 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import TextColumn
 
-from rlmem.errors import Fault, UserError, first_line, printable
+from rlmem.core import received
+from rlmem.core.errors import Fault, UserError, first_line, printable
 from rlmem.record.trust import hashed
-from rlmem.system import received
 
 LINE_EVERY = 10.0
 """Seconds between two plain lines of progress."""

@@ -15,11 +15,11 @@ from filelock import FileLock, Timeout
 
 from rlmem.config import plainyaml
 from rlmem.config.compose import Config
-from rlmem.errors import UserError
+from rlmem.core import received
+from rlmem.core.errors import UserError
 from rlmem.record import formats
 from rlmem.record.provenance import provenance
 from rlmem.record.trust import is_changed, is_data, is_own, require_plain, sealed, synced
-from rlmem.system import received
 
 
 class NoRun(UserError):

@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass, fields
 from numbers import Integral, Real
 from typing import Any, Literal
 
-from rlmem.errors import printable
+from rlmem.core.errors import printable
 
 MISSING = "–"
 UNBOUNDED = 10_000

@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from rlmem.errors import UserError
-from rlmem.system import received
-from rlmem.system.strictjson import LARGEST, nodes
+from rlmem.core import received
+from rlmem.core.errors import UserError
+from rlmem.core.strictjson import LARGEST, nodes
 
 VARIABLE = "RLMEM_KEY"
 """The environment variable that holds the key, as any text, where machines share no home directory."""

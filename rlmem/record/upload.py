@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlmem.config.messages import shell
-from rlmem.errors import Fault, UserError, first_line, reading
+from rlmem.core.errors import Fault, UserError, first_line, reading
 from rlmem.record import rundir
 from rlmem.record.facts import finished
 from rlmem.record.loggers import NoKey, RunInfo, WandbRun

@@ -10,8 +10,12 @@ import torch
 from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 
+from rlmem.acting.collector import one_thread
 from rlmem.acting.workers import closing
 from rlmem.agents.actor_critic import Exploration, Network
+from rlmem.agents.encoder import InputEncoder
+from rlmem.agents.graphs import Capture
+from rlmem.agents.leaves import Leaves
 from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.algos.base import Learner, Outline, Plan
 from rlmem.batching import Batching
@@ -21,21 +25,17 @@ from rlmem.config.messages import to_text
 from rlmem.config.rules import several_parts
 from rlmem.config.schema import Settings
 from rlmem.config.targets import locate
-from rlmem.errors import NotHere, UserError, one_line
-from rlmem.loops.base import one_thread
-from rlmem.nets.encoder import InputEncoder
-from rlmem.nets.graphs import Capture
-from rlmem.nets.leaves import Leaves
-from rlmem.parallel import launched
+from rlmem.core.errors import NotHere, UserError, one_line
+from rlmem.core.hardware import cores
+from rlmem.core.parallel import launched
+from rlmem.core.seeding import Streams
+from rlmem.core.spaces import is_tree, leaves
 from rlmem.record.checkpoint import State
 from rlmem.run.environments import MANY_ENVS, make_evaluation_env, make_source, read_leaves, require_same_spaces
 from rlmem.run.forecast import large_agent, require_memory
 from rlmem.run.nodes import build_group, build_memory
 from rlmem.run.stored import load_agent, stored_config
 from rlmem.scan import native
-from rlmem.seeding import Streams
-from rlmem.spaces import is_tree, leaves
-from rlmem.system.hardware import cores
 
 SEVERAL_PARTS = "the observation has several parts"
 

@@ -10,21 +10,21 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
+from rlmem.acting.collector import one_thread
 from rlmem.acting.workers import closing
+from rlmem.algos.supervised.dataset.file import Recording, joined, read, require_new_file, write
+from rlmem.algos.supervised.dataset.play import agent_player, play, uniform
+from rlmem.algos.supervised.windows import Partial
 from rlmem.config.compose import Config, load
 from rlmem.config.targets import locate, makes
-from rlmem.errors import UserError
-from rlmem.loops.base import one_thread
+from rlmem.core.errors import UserError
+from rlmem.core.hardware import installed_version
+from rlmem.core.received import named
+from rlmem.core.seeding import Streams
 from rlmem.record.checkpoint import sha256
 from rlmem.run.assemble import open_trained
 from rlmem.run.environments import EVAL_ENVS, make_env
 from rlmem.run.stored import parse_source
-from rlmem.seeding import Streams
-from rlmem.supervised.dataset.file import Recording, joined, read, require_new_file, write
-from rlmem.supervised.dataset.play import agent_player, play, uniform
-from rlmem.supervised.windows import Partial
-from rlmem.system.hardware import installed_version
-from rlmem.system.received import named
 
 PACKAGES = ("rlmem", "gymnasium", "numpy", "torch", "pybullet", "pybullet-envs-gymnasium", "mujoco")
 

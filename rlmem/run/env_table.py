@@ -10,9 +10,9 @@ from gymnasium import Space, spaces
 
 from rlmem.config.catalog import description, node_of, option_files
 from rlmem.config.targets import annotation, build, locate, parameters, require_kind
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.core.spaces import is_tree, leaves
 from rlmem.run.environments import KINDS
-from rlmem.spaces import is_tree, leaves
 
 PLAYERS = ("random", "memoryless", "oracle")
 

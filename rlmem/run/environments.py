@@ -10,17 +10,17 @@ from rlmem.acting.autoreset import slot_layout
 from rlmem.acting.guard import Folder, folder_of
 from rlmem.acting.observed import observed
 from rlmem.acting.workers import closing_well, raised
+from rlmem.algos.supervised.classify import Labelled
 from rlmem.config.catalog import default_choices
 from rlmem.config.compose import Config
 from rlmem.config.messages import to_text
 from rlmem.config.overrides import option_for_id
 from rlmem.config.schema import WRAPPER
 from rlmem.config.targets import build, locate, require_kind
-from rlmem.errors import UserError, one_line
+from rlmem.core.errors import UserError, one_line
+from rlmem.core.spaces import ACTION_MASK, chosen
 from rlmem.run.forecast import require_environments
 from rlmem.run.nodes import built
-from rlmem.spaces import ACTION_MASK, chosen
-from rlmem.supervised.classify import Labelled
 
 KINDS = (VectorEnv, Labelled)
 """The classes of what the group `env` describes."""

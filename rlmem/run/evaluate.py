@@ -5,18 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rlmem.acting.collector import one_thread
 from rlmem.acting.evaluate import Request
 from rlmem.acting.film import film_episode
 from rlmem.acting.workers import closing
 from rlmem.config.compose import apply
 from rlmem.config.messages import shell
-from rlmem.errors import UserError
-from rlmem.loops.base import one_thread
+from rlmem.core.errors import UserError
+from rlmem.core.seeding import Streams
+from rlmem.core.strictjson import dumps
 from rlmem.run.assemble import assemble_trained
 from rlmem.run.environments import EVAL_ENVS, evaluation_node, make_evaluation_env, require_same_spaces
 from rlmem.run.stored import refuse_others, stored_config
-from rlmem.seeding import Streams
-from rlmem.system.strictjson import dumps
 
 ACCEPTED = ("env.*", "wrapper.*", "device", "evaluation.max_steps")
 """Patterns of the keys that an evaluation may override."""

@@ -19,8 +19,8 @@ from torch.utils._pytree import tree_leaves
 from rlmem.algos.base import Learner, Plan, Storage
 from rlmem.config.compose import Config
 from rlmem.config.overrides import leaf_paths
-from rlmem.errors import UserError
-from rlmem.spaces import is_tree, leaves, readable_type
+from rlmem.core.errors import UserError
+from rlmem.core.spaces import is_tree, leaves, readable_type
 
 LARGE = 1024
 """Only networks with a larger integer in their configuration are measured before they are built."""

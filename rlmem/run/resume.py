@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rlmem.config.compose import Config
 from rlmem.config.messages import shell, to_text
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.core.types import processes
 from rlmem.loops.base import Loop
 from rlmem.record import rundir
 from rlmem.record.checkpoint import State
@@ -17,7 +18,6 @@ from rlmem.record.provenance import why_digits_differ
 from rlmem.record.recorder import START, changed
 from rlmem.run import stored
 from rlmem.run.assemble import Parts
-from rlmem.types import processes
 
 
 @dataclass(frozen=True)

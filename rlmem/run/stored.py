@@ -15,12 +15,12 @@ from rlmem.config.foreign import foreign_problems, refuse
 from rlmem.config.messages import mistake, shell, to_text
 from rlmem.config.overrides import leaf_paths
 from rlmem.config.schema import SUPPLIED
-from rlmem.config.targets import current
-from rlmem.errors import UserError, brief, first_line, printable
+from rlmem.core.errors import UserError, brief, first_line, printable
+from rlmem.core.failures import lacks_memory
+from rlmem.core.moved import current
 from rlmem.record import rundir
 from rlmem.record.checkpoint import BEST, Checkpoints, State, read, step_of
 from rlmem.record.trust import require_plain
-from rlmem.system.failures import lacks_memory
 
 POPULATION_FILE = "population.yaml"
 """The file that marks the directory of a population."""

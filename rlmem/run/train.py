@@ -13,16 +13,19 @@ from rich.console import Console
 
 from rlmem.acting.workers import closing
 from rlmem.agents.actor_critic import Agent
+from rlmem.agents.graphs import Graphs
 from rlmem.config.compose import Config
 from rlmem.config.messages import mistake, shell
-from rlmem.errors import Fault, UserError
+from rlmem.core.errors import Fault, UserError
+from rlmem.core.failures import as_faults
+from rlmem.core.launch import announce, team
+from rlmem.core.parallel import joined, launched, wait_for_first
+from rlmem.core.signals import stopping_politely
+from rlmem.core.types import processes
 from rlmem.loops.base import Loop
 from rlmem.loops.callbacks import Callback
 from rlmem.loops.evaluation import Evaluations, result_text
 from rlmem.loops.parts import Output, Training
-from rlmem.nets.graphs import Graphs
-from rlmem.parallel import joined, launched, wait_for_first
-from rlmem.parallel.start import announce, team
 from rlmem.record.checkpoint import step_of
 from rlmem.record.loggers import make_loggers
 from rlmem.record.recorder import Progress, Recorder
@@ -40,9 +43,6 @@ from rlmem.run.stored import (
     stored_config,
 )
 from rlmem.run.summary import announcements, summary
-from rlmem.system.failures import as_faults
-from rlmem.system.signals import stopping_politely
-from rlmem.types import processes
 
 
 class Finished(NamedTuple):

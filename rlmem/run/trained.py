@@ -13,16 +13,16 @@ from gymnasium import Space, spaces
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
+from rlmem.acting.collector import one_thread
 from rlmem.acting.guard import NUMBERS, ObservationCheck, UnreadableObservation, as_flags
 from rlmem.acting.returned import flat_mask
 from rlmem.agents.actor_critic import Agent, Exploration
-from rlmem.errors import UserError
-from rlmem.loops.base import one_thread
+from rlmem.core.errors import UserError
+from rlmem.core.seeding import Streams
+from rlmem.core.spaces import ACTION_MASK, OBSERVATION, by_path, component_sizes, is_tree, leaves, no_action, to_env
+from rlmem.core.types import Inputs, State, each_leaf
 from rlmem.run.assemble import open_trained
 from rlmem.scan.native import Constants, constant_weights
-from rlmem.seeding import Streams
-from rlmem.spaces import ACTION_MASK, OBSERVATION, by_path, component_sizes, is_tree, leaves, no_action, to_env
-from rlmem.types import Inputs, State, each_leaf
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from rlmem.system.command import show
-from rlmem.system.hardware import cache_folders, own_folder, processor_features
+from rlmem.core.command import show
+from rlmem.core.hardware import cache_folders, own_folder, processor_features
 
 SOURCES = Path(__file__).parent
 """The folder of kernels, each in a file beside its operation's."""

@@ -9,9 +9,9 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from rlmem.core.types import where_start
 from rlmem.scan import chunked, native, triton_scan
 from rlmem.scan.native import MOST_SHARED, Engine, addressable, check_flags, chosen_engine
-from rlmem.types import where_start
 
 COMPILED = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 """Types that native and triton have kernels for; others, such as bfloat16, are scanned in chunks."""

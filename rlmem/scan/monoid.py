@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
+from rlmem.core.types import broadcastable, where_start
 from rlmem.scan.native import Engine
-from rlmem.types import broadcastable, where_start
 
 Element = Any
 """A pytree of tensors with leading dimensions [B] or [B, T]."""

@@ -22,22 +22,21 @@ from rlmem.acting.autoreset import slot_layout
 from rlmem.acting.collector import Collector
 from rlmem.acting.guard import Guard
 from rlmem.acting.observed import observed
+from rlmem.agents.heads import Categorical, MultiCategorical, masked
+from rlmem.agents.layers import HeadLayers
+from rlmem.agents.leaves import Leaves
 from rlmem.agents.off_policy import QAgent
 from rlmem.agents.trunk import Trunk, Trunks
-from rlmem.api.exporting.write import export
-from rlmem.batching import Segment
+from rlmem.batching import Replay, Segment
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
-from rlmem.errors import Fault, UserError
-from rlmem.nets.heads import Categorical, MultiCategorical, masked
-from rlmem.nets.layers import HeadLayers
-from rlmem.nets.leaves import Leaves
+from rlmem.core.errors import Fault, UserError
+from rlmem.core.spaces import JointActions, chosen, leaves
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.metrics import entry
 from rlmem.record.recorder import read_jsonl
-from rlmem.replay import Replay
 from rlmem.run.train import train
-from rlmem.spaces import JointActions, chosen, leaves
+from rlmem.share.write import export
 
 SIZES = [
     "env.num_envs=4", "memory.hidden_size=8", "algo.head_sizes=[8]", "total_steps=160", "evaluation.episodes=4",
@@ -190,7 +189,7 @@ def test_a_mask_without_an_action_names_the_environment(in_tmp):
 def test_a_trained_agent_takes_observations_as_environments_give_them(in_tmp):
     run_dir = run("ppo", kind="dict", mask="method", actions="multi")
     agent, env = rlmem.load(run_dir), Leafy("dict", "multi", "tuple")
-    assert rlmem.Run(run_dir).config["encoder"]["_target_"] == "rlmem.nets.leaves.Leaves"
+    assert rlmem.Run(run_dir).config["encoder"]["_target_"] == "rlmem.agents.leaves.Leaves"
     for seed in range(3):
         obs, _ = env.reset(seed=seed)
         state, over = agent.initial_state(), False

@@ -8,8 +8,8 @@ from helpers import make_memory
 from torch import Tensor, nn
 
 from rlmem.conformance import PROPERTIES, check, facts
+from rlmem.core.types import where_start
 from rlmem.memory.base import Memory
-from rlmem.types import where_start
 
 
 def failures(memory, **options):

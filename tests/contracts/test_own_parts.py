@@ -19,7 +19,7 @@ from gymnasium.vector import VectorEnv
 from rlmem.algos.ppo import PPO
 from rlmem.batching import Segment
 from rlmem.memory import GRU
-from rlmem.nets.encoder import Encoder
+from rlmem.agents.encoder import Encoder
 
 class Memory(GRU):
     def __init__(self, input_size: int, hidden_size: int = 5, rates=(1, 2), activation=print):

@@ -19,7 +19,7 @@ from small_runs import (
     SHORT,
 )
 
-from rlmem.supervised.dataset.file import write
+from rlmem.algos.supervised.dataset.file import write
 
 RECALL = [*SHORT, "env=count_recall", "evaluation.every=null", "total_steps=400"]
 MEMORIES = {

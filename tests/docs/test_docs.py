@@ -18,7 +18,7 @@ from rlmem.config.paths import conf_dir
 from rlmem.config.targets import annotation, build, locate, parameters
 from rlmem.config.validate import coerce
 from rlmem.conformance import facts
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.scan import chosen_engine, native
 
 TABLE = ROOT / "benchmarks" / "memory_table.py"

@@ -29,111 +29,87 @@ class Layer(NamedTuple):
 
 
 LAYERS = {
-    "errors": Layer("a user's mistake and a named fault, as opposed to a bug"),
-    "types": Layer(
-        "annotated scalars, memory states, `Batch` with the slot rule", others="torch numpy annotated_types"
+    "core": Layer(
+        "batches, states, spaces, random streams, errors, and the operating system",
+        "",
+        "torch numpy gymnasium.Space gymnasium.spaces annotated_types",
     ),
-    "seeding": Layer("named random streams from one seed", others="torch numpy"),
-    "spaces": Layer(
-        "what the library needs to know of Gymnasium spaces",
-        "errors",
-        "torch numpy gymnasium.Space gymnasium.spaces",
-    ),
-    "system": Layer("the operating system: signals, standard streams, cores, JSON, named failures", "errors", "torch"),
-    "scan": Layer("everything that runs over time, with starts", "errors types system", "torch triton"),
-    "memory": Layer("the memory models", "errors types scan", "torch numpy"),
-    "nets": Layer(
-        "encoders, heads and distributions, fused or in graphs",
-        "errors types scan spaces",
-        "torch numpy gymnasium.Space gymnasium.spaces",
-    ),
+    "scan": Layer("everything that runs over time, with starts", "core", "torch triton"),
+    "memory": Layer("the memory models", "core scan", "torch numpy"),
+    "conformance": Layer("the memory contract, measured", "core scan memory", "torch numpy"),
     "losses": Layer("pure functions of rewards, values and masks", "scan", "torch"),
-    "batching": Layer("which slots form a row", "errors types", "torch numpy"),
-    "replay": Layer("slots of whole episodes", "errors types batching", "torch numpy"),
+    "batching": Layer("which slots form a row, of a rollout and of the replay", "core", "torch numpy"),
     "agents": Layer(
-        "encoder, memory and heads; `step` and `read`",
-        "types spaces scan batching memory nets",
+        "encoders, memory, heads and distributions; `step` and `read`",
+        "core scan memory batching",
         "torch numpy gymnasium.Space gymnasium.spaces",
     ),
-    "parallel": Layer("how the processes of one run talk, not what they compute", "errors types system", "torch"),
-    "conformance": Layer("the memory contract, measured", "errors types scan memory", "torch numpy"),
     "acting": Layer(
         "acting in environments: rollouts, evaluation, films; never a concrete environment",
-        "errors types seeding spaces system scan batching agents",
+        "core scan batching agents",
         "torch numpy gymnasium lazy:PIL lazy:ray",
     ),
     "config": Layer(
         "composing and checking the configuration of a run",
-        "errors system",
+        "core",
         "hydra omegaconf pydantic pydantic_core annotated_types yaml",
     ),
     "record": Layer(
-        "what a run leaves behind, the loggers beside it, tables, and the look of figures",
-        "__version__ errors types system config",
+        "what a run leaves behind, loggers beside it, tables and figures",
+        "__version__ core config",
         "torch numpy yaml filelock rich matplotlib lazy:tensorboard lazy:wandb",
     ),
     "loops": Layer(
-        "when to act, learn, evaluate and save",
-        "errors types seeding system memory batching replay agents acting record",
-        "torch numpy gymnasium",
+        "when to act, learn, evaluate and save", "core memory batching agents acting record", "torch numpy gymnasium"
     ),
     "algos": Layer(
-        "from a batch to a better agent",
-        "types seeding spaces nets batching losses agents acting loops",
-        "torch numpy gymnasium",
-    ),
-    "supervised": Layer(
-        "learning without acting, and files of episodes",
-        "errors types seeding spaces system scan memory nets batching agents acting loops algos",
+        "from a batch to a better agent; learning without acting, and files of episodes",
+        "core scan memory losses batching agents acting loops",
         "torch numpy gymnasium annotated_types lazy:h5py",
     ),
     "run": Layer(
         "from a configuration to a trained agent",
-        "__version__ errors types seeding spaces system scan memory nets batching agents parallel acting config record "
-        "loops algos supervised",
+        "__version__ core scan memory batching agents acting config record loops algos",
         "torch numpy gymnasium yaml rich",
     ),
-    "sweep": Layer(
-        "many runs: grids, searches, queues; its jobs are processes",
-        "errors system config record lazy:run",
-        "hydra omegaconf yaml rich optuna",
-    ),
-    "population": Layer(
-        "runs that copy each other's weights",
-        "errors seeding system acting config record loops run sweep",
-        "torch numpy yaml rich scipy",
+    "jobs": Layer(
+        "many runs: grids, searches, queues, populations; each in a process of its own",
+        "core acting config record loops run",
+        "torch numpy hydra omegaconf yaml rich optuna filelock scipy lazy:ray",
     ),
     "analysis": Layer(
         "looking into what was trained",
-        "errors types seeding spaces system memory batching agents acting config record loops run",
+        "core memory batching agents acting config record run",
         "torch numpy gymnasium lazy:matplotlib lazy:scipy lazy:sklearn",
     ),
-    "bench": Layer(
-        "speed compared with named peers and physical limits",
-        "errors system scan config record loops run",
-        "torch rich lazy:popgym lazy:sb3_contrib lazy:stable_baselines3 lazy:matplotlib",
-    ),
     "evidence": Layer(
-        "statistics of many runs; papers as experiments with verdicts; pages and plots; profiles of memories",
-        "__version__ errors system config record run sweep population lazy:analysis lazy:bench",
-        "numpy scipy.special yaml pydantic filelock packaging matplotlib jinja2 markupsafe lazy:rich",
+        "tables and figures of papers: runs, published numbers, speed, verdicts; pages of many runs",
+        "__version__ core scan config record loops run jobs lazy:analysis",
+        (
+            "torch numpy yaml pydantic filelock packaging scipy.special matplotlib jinja2 markupsafe rich "
+            "lazy:popgym lazy:sb3_contrib lazy:stable_baselines3"
+        ),
+    ),
+    "share": Layer(
+        "handing on what was trained: files that act without rlmem, the Hugging Face Hub",
+        "__version__ core agents acting config record run evidence",
+        "torch numpy gymnasium yaml jinja2 lazy:onnxruntime lazy:onnxscript huggingface_hub lazy:safetensors",
     ),
     "api": Layer(
         "what `import rlmem` offers: training, trained agents, environments and memories in Python",
-        "__version__ errors types seeding spaces system scan memory nets agents parallel acting config record "
-        "loops run sweep evidence",
-        "torch numpy gymnasium yaml rich jinja2 lazy:onnxruntime lazy:onnxscript huggingface_hub lazy:safetensors",
+        "core memory config record loops run jobs evidence lazy:share",
+        "torch numpy gymnasium yaml rich",
     ),
     "commands": Layer(
         "the command line; --help must be instant, so what is heavy is imported inside a command",
-        "errors system.command system.declared system.strictjson config.messages analysis.declared __version__ "
-        "lazy:types lazy:seeding "
-        "lazy:spaces lazy:system lazy:conformance lazy:parallel lazy:acting lazy:config lazy:record "
-        "lazy:loops lazy:supervised lazy:run lazy:sweep lazy:population lazy:analysis lazy:bench "
-        "lazy:evidence lazy:api",
+        (
+            "__version__ core.command core.declared core.errors core.strictjson config.messages analysis.declared "
+            "lazy:core lazy:conformance lazy:acting lazy:config lazy:record lazy:algos lazy:run lazy:jobs "
+            "lazy:analysis lazy:evidence lazy:share"
+        ),
         "yaml lazy:gymnasium lazy:shtab",
     ),
-    "__main__": Layer("`python -m rlmem`", "commands"),
+    "__main__": Layer("`python -m rlmem`", "commands", ""),
 }
 """Package or module of rlmem -> what it may import, from bottom to top."""
 
@@ -187,7 +163,7 @@ def imports(tree: ast.AST, package: str, in_function: bool = False) -> Iterator[
 def violations(source: str, module: str, file: str) -> list[str]:
     """One line for each import that the layer of `module` does not allow."""
     if module == "rlmem":
-        layer, rules = "rlmem", ["rlmem.api", "rlmem.errors", "rlmem.loops.callbacks", "rlmem.run.trained"]
+        layer, rules = "rlmem", ["rlmem.api", "rlmem.core.errors", "rlmem.loops.callbacks", "rlmem.run.trained"]
     else:
         layer = layer_of(module)
         if layer is None:
@@ -236,7 +212,7 @@ def test_every_layer_is_there_and_few_stand_at_the_top():
         path.stem for path in (ROOT / "rlmem").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
     }
     assert entries == {"__init__", *LAYERS}
-    assert len(entries) <= 31
+    assert len(entries) <= 21
 
 
 def test_the_table_of_layers_in_the_design_is_this_one():
@@ -248,14 +224,14 @@ BAD = {
     "a lazy import counts too": ("rlmem.memory.gru", "def f():\n    from rlmem.batching import Tape"),
     "memory and nets do not know each other": (
         "rlmem.memory.gru",
-        "from rlmem.nets.layers import orthogonal",
+        "from rlmem.agents.layers import orthogonal",
     ),
-    "types is the bottom": ("rlmem.types", "from rlmem.scan import linear_scan"),
+    "types is the bottom": ("rlmem.core.types", "from rlmem.scan import linear_scan"),
     "a relative import is no way around": ("rlmem.memory.gru", "from ..algos import ppo"),
     "a package's name through the front door": ("rlmem.losses.on_policy", "from rlmem import agent"),
-    "only the spaces of gymnasium": ("rlmem.nets.encoder", "import gymnasium"),
+    "only the spaces of gymnasium": ("rlmem.agents.encoder", "import gymnasium"),
     "a concrete environment in the rollout": ("rlmem.acting.collector", "from rlmem_envs.popgym import make"),
-    "an environment that knows rlmem": ("rlmem_envs.vector", "from rlmem.types import Batch"),
+    "an environment that knows rlmem": ("rlmem_envs.vector", "from rlmem.core.types import Batch"),
     "popgym is imported when it is needed": ("rlmem_envs.popgym.package", "import popgym"),
     "a heavy import at the top of the command line": ("rlmem.commands.cli", "from rlmem.run.train import train"),
     "a new module without a layer": ("rlmem.misc", ""),

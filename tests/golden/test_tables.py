@@ -12,7 +12,7 @@ import torch
 from golden import FOLDER, Record, recordings
 from torch.nn.functional import pad
 
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.evidence.metrics import reduced
 from rlmem.evidence.statistics import iqm
 from rlmem.losses.on_policy import discounted_return, gae, lambda_return, prefix_return, vtrace

@@ -27,9 +27,9 @@ from rlmem.config.compose import load
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import Progress
 from rlmem.run.train import train
-from rlmem.system import signals
-from rlmem.system.command import Output, Unread
-from rlmem.system.signals import Requests, Stopped, stopping_politely
+from rlmem.core import signals
+from rlmem.core.command import Output, Unread
+from rlmem.core.signals import Requests, Stopped, stopping_politely
 
 RUN = ["train", "env=two_step_cue", *AGENT, "memory=mlp", "evaluation.every=250", "checkpoint.every=null"]
 LONG = [*RUN, "total_steps=100000", "evaluation.every=null", "run_dir=run", "on_exists=resume"]
@@ -244,7 +244,7 @@ def test_signals_to_a_command_that_is_starting_have_their_code(in_tmp, arguments
 
 DESTROYED = """
 import os, signal
-from rlmem.system import signals
+from rlmem.core import signals
 class Object:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGTERM)

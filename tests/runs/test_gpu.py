@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from rlmem.batching import Rollout
-from rlmem.bench.train import training_loop
+from rlmem.evidence.bench.train import training_loop
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.assemble import choose_device
 from rlmem.run.train import resume

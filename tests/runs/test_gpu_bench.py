@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from helpers import ROOT, EmulatedCapture
 
-from rlmem.nets import graphs
+from rlmem.agents import graphs
 from rlmem.run import assemble
 from rlmem.run.assemble import choose_device
 

@@ -25,7 +25,7 @@ from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import resume, train
-from rlmem.system.signals import Stopped
+from rlmem.core.signals import Stopped
 
 run = partial(small_run, base=REPLAY)
 

@@ -18,7 +18,7 @@ from python_process import run_python
 
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.evidence.page.groups import of_runs
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import read_jsonl

@@ -12,9 +12,9 @@ from helpers import make_memory, make_trunks
 from replayed import OBS, disturb
 from torch.nn import functional as F
 
+from rlmem.agents.encoder import Encoder
 from rlmem.agents.trunk import Trunk
-from rlmem.nets.encoder import Encoder
-from rlmem.types import Batch
+from rlmem.core.types import Batch
 
 DOUBLE, HIDDEN = torch.float64, 4
 NOISE = torch.tensor([-1.3, 0.7], dtype=DOUBLE)

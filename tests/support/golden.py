@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlmem.core.types import State
 from rlmem.memory.base import Memory
-from rlmem.types import State
 
 FOLDER = Path(__file__).parent.parent / "data" / "golden"
 

@@ -8,6 +8,7 @@ import torch
 from golden import ADAPTERS, Adapter, Record
 from torch import Tensor
 
+from rlmem.core.types import State
 from rlmem.memory import (
     BRC,
     FFM,
@@ -38,7 +39,6 @@ from rlmem.memory import (
     NonlinearRTU,
     Stack,
 )
-from rlmem.types import State
 
 Arrays = dict[str, Tensor]
 

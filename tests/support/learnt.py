@@ -5,10 +5,10 @@ from helpers import make_memory, make_trunks
 from rlmem_envs import popgym
 
 from rlmem.acting.collector import Collector
+from rlmem.agents.encoder import Encoder
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.ppo import PPO
-from rlmem.nets.encoder import Encoder
-from rlmem.seeding import Streams
+from rlmem.core.seeding import Streams
 
 CPU = torch.device("cpu")
 

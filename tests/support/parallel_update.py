@@ -12,15 +12,15 @@ from helpers import make_memory, make_trunks
 from rlmem_envs import popgym
 
 from rlmem.acting.collector import Collector
+from rlmem.agents.encoder import Encoder
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.impala import Impala
 from rlmem.algos.ppo import PPO
 from rlmem.batching import Rollout, Segment, Tape
+from rlmem.core.parallel import Place, joined
+from rlmem.core.seeding import Streams
+from rlmem.core.types import Batch
 from rlmem.loops.parts import observe
-from rlmem.nets.encoder import Encoder
-from rlmem.parallel import Place, joined
-from rlmem.seeding import Streams
-from rlmem.types import Batch
 
 CPU = torch.device("cpu")
 MINE = 2

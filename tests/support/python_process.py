@@ -12,11 +12,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rlmem.system import processes
+from rlmem.core import processes
 
 
 class Python:
-    """`subprocess.Popen` of this Python, from the server of `rlmem.system.processes`.
+    """`subprocess.Popen` of this Python, from the server of `rlmem.core.processes`.
 
     args: the interpreter, and `-m MODULE`, `-c CODE` or FILE, with arguments
     """

@@ -3,8 +3,8 @@
 import numpy as np
 from rlmem_envs.occlusion.pendulum import Pendulum
 
-from rlmem.supervised.dataset.file import Recording
-from rlmem.supervised.dataset.play import play, uniform
+from rlmem.algos.supervised.dataset.file import Recording
+from rlmem.algos.supervised.dataset.play import play, uniform
 
 
 def recording(env=Pendulum, episodes: int = 12, steps: int = 20, seed: int = 0) -> Recording:

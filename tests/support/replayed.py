@@ -11,12 +11,12 @@ from helpers import make_memory, make_trunks
 
 from rlmem.acting.collector import Collector
 from rlmem.agents.actor_critic import Exploration
+from rlmem.agents.encoder import Encoder
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.dqn import DQN
 from rlmem.algos.sac import SAC, SACD
 from rlmem.algos.td3 import TD3
-from rlmem.nets.encoder import Encoder
-from rlmem.replay import Replay
+from rlmem.batching import Replay
 
 CPU = torch.device("cpu")
 ALGOS = {"dqn": DQN, "sac": SAC, "sacd": SACD, "td3": TD3}

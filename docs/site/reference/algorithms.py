@@ -7,9 +7,9 @@ from reference.keys import key_table, target_of
 from reference.markdown import Page, commands, defined, file_of, prose, sections, table
 from rlmem.algos.base import Algorithm, Learner
 from rlmem.algos.on_policy import FromRollouts
+from rlmem.algos.supervised.base import Supervised
 from rlmem.config.catalog import catalog
 from rlmem.record.metrics import METRICS
-from rlmem.supervised.base import Supervised
 
 UP = "../../"
 

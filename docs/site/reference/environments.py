@@ -13,7 +13,7 @@ from reference.markdown import Page, code, commands, defined, file_of, prose, se
 from reference.screens import Screen, screen
 from rlmem.config.catalog import catalog
 from rlmem.config.targets import build, locate
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.run.env_table import PLAYERS, Row, rows
 
 UP = "../../"

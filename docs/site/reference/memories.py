@@ -10,12 +10,12 @@ from torch.utils._pytree import tree_leaves
 from reference.docstrings import docstring
 from reference.keys import key_table, node
 from reference.markdown import ROOT, Page, code, commands, defined, file_of, prose, rows_of, sections, table
-from rlmem.bench.skeleton import quotient
-from rlmem.bench.timing import MIB
 from rlmem.config.catalog import catalog
 from rlmem.config.targets import annotation, build, locate, parameters
 from rlmem.conformance import facts
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.evidence.bench.skeleton import quotient
+from rlmem.evidence.bench.timing import MIB
 
 UP = "../../"
 INPUT_SIZE = 128

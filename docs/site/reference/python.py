@@ -20,7 +20,7 @@ ENVIRONMENTS = [
     "rlmem_envs.registration.make",
     "rlmem_envs.vector.vectorise",
 ]
-DATA = ["rlmem.types.Batch", "rlmem.algos.base.Algorithm"]
+DATA = ["rlmem.core.types.Batch", "rlmem.algos.base.Algorithm"]
 
 
 def pages() -> dict[str, Page]:

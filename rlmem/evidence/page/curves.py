@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlmem.config.messages import mistake, nearest, sentence
-from rlmem.errors import UserError, extra, printable, writing
+from rlmem.core.errors import UserError, extra, printable, writing
 from rlmem.evidence.page.groups import Section, apart, disjoint, key_in_words, of_metric, unseen
 from rlmem.evidence.records import Curve
 from rlmem.evidence.statistics import ANY, Range, contrast

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import quote
 
 from rlmem.config.paths import results_dir
-from rlmem.errors import UserError, printable, writing
+from rlmem.core import received
+from rlmem.core.errors import UserError, printable, writing
+from rlmem.core.received import ROWS, content, inside
 from rlmem.evidence import catalog
 from rlmem.evidence.page.curves import panels, save, together
 from rlmem.evidence.page.find import Item, published
@@ -26,8 +28,6 @@ from rlmem.evidence.tables import provenance_problem
 from rlmem.evidence.verdict import Word
 from rlmem.record import figures, rundir
 from rlmem.record.tables import Table, csv_text, in_markdown, inert
-from rlmem.system import received
-from rlmem.system.received import ROWS, content, inside
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from rlmem.config.messages import mistake, nearest, shell
-from rlmem.errors import UserError, brief, printable, reading
+from rlmem.core.errors import UserError, brief, printable, reading
+from rlmem.core.received import json_of
 from rlmem.evidence import catalog, registration
 from rlmem.evidence.catalog import read
 from rlmem.evidence.experiment import BUDGETS, Experiment
@@ -21,9 +22,8 @@ from rlmem.evidence.published import described
 from rlmem.evidence.records import CURVES, RESULTS, read_curves, read_results
 from rlmem.evidence.tables import EXPERIMENT, VERDICT, tables
 from rlmem.evidence.verdict import Outcome, Verdict
+from rlmem.jobs.manifest import Manifest, holds_sweep
 from rlmem.record.tables import Table
-from rlmem.sweep.manifest import Manifest, holds_sweep
-from rlmem.system.received import json_of
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlmem.errors import UserError, reading
+from rlmem.core.errors import UserError, reading
 from rlmem.evidence import metrics
 from rlmem.evidence.cost import duration
 from rlmem.evidence.metrics import GREEDY, TRAINING
@@ -25,11 +25,11 @@ from rlmem.evidence.records import Curve, Place, Record
 from rlmem.evidence.statistics import ANY, Range, contrast
 from rlmem.evidence.twins import table
 from rlmem.evidence.verdict import Outcome
+from rlmem.jobs.manifest import Manifest
+from rlmem.jobs.status import RETURNS
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord, finished
 from rlmem.record.tables import Cell, Table, Value
-from rlmem.sweep.manifest import Manifest
-from rlmem.sweep.status import RETURNS
 
 DIFFERS = "differs between rows"
 """The name of that fact."""

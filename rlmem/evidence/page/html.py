@@ -10,14 +10,14 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.core.received import content
 from rlmem.evidence.page.curves import inline, panels
 from rlmem.evidence.page.documents import rendered
 from rlmem.evidence.page.find import Item
 from rlmem.evidence.page.groups import INTERVALS, Section, departures, key_in_words
 from rlmem.record.figures import COLOURS
 from rlmem.record.tables import cell_text
-from rlmem.system.received import content
 
 PICTURES = 1 << 26
 """Bytes of the pictures of a page at most, together."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlmem.errors import UserError
+from rlmem.core import received
+from rlmem.core.errors import UserError
 from rlmem.evidence.leaderboard import RNG, Standings, games, ranking, standings
 from rlmem.evidence.page.curves import require_matplotlib
 from rlmem.evidence.page.documents import put
@@ -19,7 +20,6 @@ from rlmem.evidence.verdict import Outcome
 from rlmem.record import figures
 from rlmem.record.figures import COLOURS, GRID, INK
 from rlmem.record.tables import in_markdown
-from rlmem.system import received
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,10 +13,10 @@ from typing import Any
 
 from rlmem.config.catalog import default_choices
 from rlmem.config.messages import to_text
+from rlmem.core.strictjson import loads
 from rlmem.evidence.records import Record
 from rlmem.evidence.twins import TwinReturns
 from rlmem.record import rundir
-from rlmem.system.strictjson import loads
 
 COLUMN, MEMORY = "env", "memory"
 """The group whose options name the columns, if they vary, and that whose options are the memories."""

@@ -20,7 +20,8 @@ import numpy as np
 
 from rlmem.config.messages import shell
 from rlmem.config.paths import results_dir
-from rlmem.errors import UserError
+from rlmem.core import received
+from rlmem.core.errors import UserError
 from rlmem.evidence.metrics import MOST, NORMALISED, curve_key, reduced, thinned
 from rlmem.evidence.page import leaderboard
 from rlmem.evidence.page.documents import SUMS, checksums, curves, document, picture
@@ -41,7 +42,6 @@ from rlmem.evidence.records import (
 from rlmem.evidence.references import reference_of
 from rlmem.evidence.tables import provenance_problem
 from rlmem.record import figures
-from rlmem.system import received
 
 SHOWN = 20
 """The greatest number of differing lines of one file that are named."""

@@ -19,7 +19,7 @@ from rlmem_envs.vector import vectorise
 from rlmem.acting.autoreset import CannotTurn, Slotted, slot_layout
 from rlmem.acting.observed import observed
 from rlmem.config.compose import load
-from rlmem.errors import Fault, UserError
+from rlmem.core.errors import Fault, UserError
 from rlmem.run.environments import make_env
 from rlmem.run.train import train
 

@@ -5,7 +5,7 @@ from helpers import small_run
 from small_runs import SHORT
 
 from rlmem.config.compose import load
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.environments import make_env, make_evaluation_env
 from rlmem.run.evaluate import evaluate_run

@@ -23,21 +23,21 @@ from rlmem.acting.autoreset import slot_layout
 from rlmem.acting.collector import Collector
 from rlmem.acting.evaluate import Request, evaluate
 from rlmem.acting.workers import closing
+from rlmem.algos.supervised.dataset.play import play, uniform
 from rlmem.analysis.loaded import load_run
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
-from rlmem.errors import Fault, UserError
+from rlmem.core import strictjson
+from rlmem.core.errors import Fault, UserError
+from rlmem.core.seeding import Streams
 from rlmem.evidence import metrics
+from rlmem.jobs.status import newest_rows, objective
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.facts import RunRecord
 from rlmem.record.recorder import Recorder, read_jsonl
 from rlmem.record.trust import sealed
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
-from rlmem.seeding import Streams
-from rlmem.supervised.dataset.play import play, uniform
-from rlmem.sweep.status import newest_rows, objective
-from rlmem.system import strictjson
 
 CPU = torch.device("cpu")
 TINY = [

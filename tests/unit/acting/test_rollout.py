@@ -11,8 +11,8 @@ from scripted import Counter, Scripted
 from rlmem.acting.collector import Collector
 from rlmem.acting.evaluate import Request, evaluate
 from rlmem.batching import StateSlots
+from rlmem.core.seeding import Streams
 from rlmem.scan.native import linear
-from rlmem.seeding import Streams
 
 CPU = torch.device("cpu")
 

@@ -20,12 +20,12 @@ from helpers import (
 )
 from torch.utils._pytree import tree_leaves
 
-from rlmem.errors import UserError
-from rlmem.nets import graphs
-from rlmem.nets.graphs import Graphs, recorded
+from rlmem.agents import graphs
+from rlmem.agents.graphs import Graphs, recorded
+from rlmem.core.errors import UserError
+from rlmem.core.types import on_host, to_device, with_host
 from rlmem.run import assemble
 from rlmem.run.assemble import choose_device
-from rlmem.types import on_host, to_device, with_host
 
 DEVICE = choose_device("auto")
 

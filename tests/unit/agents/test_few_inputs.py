@@ -5,14 +5,14 @@ import torch
 from gymnasium import spaces
 from helpers import make_memory
 
+from rlmem.agents.encoder import Embeddings, Encoder, FewInputs
 from rlmem.agents.trunk import Trunk
+from rlmem.core.types import Batch, Inputs
 from rlmem.memory.ffm import FFM
 from rlmem.memory.gru import GRU
-from rlmem.nets.encoder import Embeddings, Encoder, FewInputs
 from rlmem.scan import native
 from rlmem.scan.ffm import ffm_unroll
 from rlmem.scan.native import constant_weights
-from rlmem.types import Batch, Inputs
 
 CARDS, PAIRS = spaces.Discrete(4, start=2), spaces.MultiDiscrete([3, 2], start=[5, 1])
 SUITS, MOVES = spaces.Discrete(3), spaces.MultiDiscrete([2, 2])

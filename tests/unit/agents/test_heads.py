@@ -8,10 +8,10 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rlmem.nets.encoder import Embeddings, Encoder
-from rlmem.nets.heads import Head, QHead, TanhGaussianHead, TwinQ
-from rlmem.nets.layers import HeadLayers
-from rlmem.spaces import JointActions
+from rlmem.agents.encoder import Embeddings, Encoder
+from rlmem.agents.heads import Head, QHead, TanhGaussianHead, TwinQ
+from rlmem.agents.layers import HeadLayers
+from rlmem.core.spaces import JointActions
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)
 

@@ -10,14 +10,13 @@ from rlmem_envs.registration import make
 from torch.nn import functional as F
 
 from rlmem.acting.collector import Collector
-from rlmem.batching import Tape
+from rlmem.agents.encoder import Embeddings, Encoder, Features
+from rlmem.agents.image import ImageEncoder
+from rlmem.batching import Replay, Tape
 from rlmem.config.compose import load
-from rlmem.errors import UserError
-from rlmem.nets.encoder import Embeddings, Encoder, Features
-from rlmem.nets.image import ImageEncoder
-from rlmem.replay import Replay
+from rlmem.core.errors import UserError
+from rlmem.core.spaces import channels_first, is_flat, is_image, is_readable
 from rlmem.run.train import train
-from rlmem.spaces import channels_first, is_flat, is_image, is_readable
 
 ACTION = spaces.Discrete(4)
 CPU = torch.device("cpu")

@@ -13,15 +13,15 @@ from rlmem_envs.vector import vectorise
 
 from rlmem.acting.collector import Collector
 from rlmem.agents.actor_critic import ActorCritic
+from rlmem.agents.encoder import Embeddings, Encoder, Features
+from rlmem.agents.layers import HeadLayers
+from rlmem.agents.plain import Plain
+from rlmem.agents.running import RunningNorm
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.off_policy import OffPolicy
+from rlmem.core.types import Batch, Inputs
 from rlmem.loops.parts import observe
-from rlmem.nets.encoder import Embeddings, Encoder, Features
-from rlmem.nets.layers import HeadLayers
-from rlmem.nets.plain import Plain
-from rlmem.nets.running import RunningNorm
 from rlmem.record.checkpoint import Checkpoints
-from rlmem.types import Batch, Inputs
 
 BOX = spaces.Box(-np.inf, np.inf, (3,), np.float32)
 

@@ -9,7 +9,7 @@ from helpers import TINY, small_run
 
 import rlmem
 from rlmem.config.compose import load
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.run.assemble import _compute_in
 from rlmem.run.train import plan
 from rlmem.scan import native

@@ -9,13 +9,13 @@ import pytest
 from rlmem_envs.occlusion.cartpole import CartPole
 from rlmem_envs.occlusion.pendulum import Pendulum
 
+from rlmem.algos.supervised.dataset.file import Recording, joined, read, write
+from rlmem.algos.supervised.dataset.play import play, uniform
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.run.dataset import from_random, from_runs
 from rlmem.run.train import train
-from rlmem.supervised.dataset.file import Recording, joined, read, write
-from rlmem.supervised.dataset.play import play, uniform
 
 h5py = pytest.importorskip("h5py")
 

@@ -13,22 +13,22 @@ from small_runs import DECIDE
 
 import rlmem
 from rlmem.acting.collector import Collector
+from rlmem.algos.supervised.dataset.file import read, write
+from rlmem.algos.supervised.dataset.play import play
+from rlmem.algos.supervised.decision_agent import AGES, DecisionAgent, Dropping
+from rlmem.algos.supervised.windows import Drops, Ranges, Trajectories
 from rlmem.analysis import analyze
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.core.seeding import Streams
+from rlmem.core.types import Inputs
 from rlmem.record.metrics import entry
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.assemble import Parts, assemble
 from rlmem.run.dataset import from_runs
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
-from rlmem.seeding import Streams
-from rlmem.supervised.dataset.file import read, write
-from rlmem.supervised.dataset.play import play
-from rlmem.supervised.decision_agent import AGES, DecisionAgent, Dropping
-from rlmem.supervised.windows import Drops, Ranges, Trajectories
-from rlmem.types import Inputs
 
 MEMORIES = {
     "dt": ["memory=gpt", "memory.window=6", "algo.drop_information=true"],

@@ -9,14 +9,14 @@ from helpers import make_memory, make_trunks
 from rlmem_envs import popgym
 
 from rlmem.acting.collector import Collector
+from rlmem.agents.encoder import Encoder
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.impala import Impala
 from rlmem.batching import Segment, Tape
 from rlmem.config.compose import load
-from rlmem.errors import UserError
-from rlmem.nets.encoder import Encoder
+from rlmem.core.errors import UserError
+from rlmem.core.seeding import Streams
 from rlmem.run.assemble import assemble
-from rlmem.seeding import Streams
 
 SCHEMES = {"tape": Tape(), "detached": Tape(detach_every=4), "segment": Segment(None), "segment-5": Segment(5)}
 ENVS = {"discrete": "RepeatPrevious", "multidiscrete": "Battleship", "continuous": "PositionOnlyPendulum"}

@@ -11,8 +11,8 @@ from torch.utils._pytree import tree_leaves
 
 from rlmem.agents.actor_critic import Exploration
 from rlmem.batching import Pieces, Segment, Tape
+from rlmem.core.types import Inputs
 from rlmem.losses.on_policy import masked_mean
-from rlmem.types import Inputs
 
 NAMES = list(ALGOS)
 WITH_MEMORIES = [

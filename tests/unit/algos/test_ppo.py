@@ -9,10 +9,10 @@ from helpers import fast_only, options
 from learnt import make_ppo
 from torch.utils._pytree import tree_map
 
+from rlmem.agents.encoder import Encoder, Features
 from rlmem.batching import Segment, Tape
+from rlmem.core.spaces import to_env
 from rlmem.losses.on_policy import discounted_return
-from rlmem.nets.encoder import Encoder, Features
-from rlmem.spaces import to_env
 
 SCHEMES = {"tape": Tape(), "segment": Segment(None), "segment-5": Segment(5), "segment-1": Segment(1)}
 ENVS = {"discrete": "RepeatPrevious", "multidiscrete": "Battleship", "continuous": "PositionOnlyPendulum"}

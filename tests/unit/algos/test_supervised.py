@@ -16,23 +16,23 @@ from small_runs import CLASSIFY as SHORT
 from small_runs import MODEL
 
 from rlmem.acting.evaluate import Request
+from rlmem.algos.supervised.dataset.file import write
+from rlmem.algos.supervised.feed import DataWindow, Feed
+from rlmem.algos.supervised.windows import Tables, split
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.core.types import Inputs
+from rlmem.jobs.axes import axes, probes
+from rlmem.jobs.search import propose
+from rlmem.jobs.spec import SweepSpec, specify
+from rlmem.jobs.status import objective
 from rlmem.record.checkpoint import Checkpoints, read
 from rlmem.record.metrics import entry
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.assemble import Parts, assemble
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
-from rlmem.supervised.dataset.file import write
-from rlmem.supervised.feed import DataWindow, Feed
-from rlmem.supervised.windows import Tables, split
-from rlmem.sweep.axes import axes, probes
-from rlmem.sweep.search import propose
-from rlmem.sweep.spec import SweepSpec, specify
-from rlmem.sweep.status import objective
-from rlmem.types import Inputs
 
 MODELS = {
     "initial": ["algo.predict=initial", "memory=lru", "memory.hidden_size=8"],

@@ -19,7 +19,7 @@ from replayed import disturb, generator, live, make_algo
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
 from rlmem.batching import Segment, Tape
-from rlmem.types import Inputs
+from rlmem.core.types import Inputs
 
 LENGTHS = [[7, -5, 11, -9], [-6, 3, 10]]
 """Of the episodes in two environments; a negative one ends by truncation."""

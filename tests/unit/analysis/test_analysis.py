@@ -25,7 +25,7 @@ from rlmem.analysis.sensitivity import by_age, sensitivities
 from rlmem.batching import Segment, Tape
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.memory.ffm import FFM
 from rlmem.memory.gru import GRU
 from rlmem.memory.shm import SHM

@@ -14,17 +14,17 @@ from rlmem_envs.popgym.repeat_first import RepeatFirst
 from rlmem_envs.popgym.repeat_previous import RepeatPrevious
 
 from rlmem.agents.actor_critic import ActorCritic
+from rlmem.agents.layers import HeadLayers
 from rlmem.agents.off_policy import QAgent
+from rlmem.agents.plain import Plain
 from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.analysis import contamination, demand, markov, multistability, output, probe
 from rlmem.analysis import recall as recall_module
 from rlmem.analysis.loaded import Episodes, LoadedRun
 from rlmem.analysis.readout import opinions, total
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.core.types import Batch
 from rlmem.memory.base import Memory, RecurrentCell
-from rlmem.nets.layers import HeadLayers
-from rlmem.nets.plain import Plain
-from rlmem.types import Batch
 
 pytest.importorskip("sklearn")
 

@@ -19,8 +19,8 @@ from torch.utils._pytree import tree_leaves
 
 import rlmem
 from rlmem.acting.evaluate import Request, evaluate
-from rlmem.errors import UserError
-from rlmem.seeding import Streams
+from rlmem.core.errors import UserError
+from rlmem.core.seeding import Streams
 
 EPISODES, ENVS = 200, 64
 KINDS = {"recurrent": "gru", "scan": "ffm", "window": "gpt"}

@@ -14,10 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from scripted import Counter, Scripted
 
 from rlmem.acting.collector import Collector
-from rlmem.batching import Batching, Pieces, Segment, StateSlots, Tape
-from rlmem.errors import Fault, UserError
-from rlmem.replay import FIELDS, Replay
-from rlmem.types import Inputs
+from rlmem.batching import FIELDS, Batching, Pieces, Replay, Segment, StateSlots, Tape
+from rlmem.core.errors import Fault, UserError
+from rlmem.core.types import Inputs
 
 CPU = torch.device("cpu")
 STORED = Segment(4, overlap=1, burn_in=2)

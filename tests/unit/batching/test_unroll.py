@@ -7,7 +7,7 @@ from torch.utils._pytree import tree_map
 
 from rlmem.batching import Segment, Tape, unroll
 from rlmem.batching.base import Rollout
-from rlmem.types import Batch
+from rlmem.core.types import Batch
 
 B, T, D = 3, 23, 5
 

@@ -225,7 +225,7 @@ LEAKY = """
 import torch
 from torch import nn
 from rlmem.memory import RecurrentCell
-from rlmem.types import PositiveInt
+from rlmem.core.types import PositiveInt
 
 class Leaky(RecurrentCell):
     def __init__(self, input_size: int, width: PositiveInt = 5):
@@ -443,4 +443,4 @@ def test_what_is_long_is_not_repeated_whole(capsys, text):
 
 def test_commands_print_with_escapes_alone():
     for file in Path(rlmem.commands.cli.__file__).parent.glob("*.py"):
-        assert not re.search(r"(?<![\w.])print\(", file.read_text()), f"{file.name}: expected rlmem.system.command.show"
+        assert not re.search(r"(?<![\w.])print\(", file.read_text()), f"{file.name}: expected rlmem.core.command.show"

@@ -12,7 +12,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from helpers import SMALLEST, small_run
 
 from rlmem.commands.cli import main
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.evidence.page.evaluations import evaluated, means, runs_table
 from rlmem.evidence.statistics import contrast
 from rlmem.record.checkpoint import Checkpoints, sha256

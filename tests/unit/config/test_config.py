@@ -19,8 +19,8 @@ from rlmem.config.paths import conf_dir
 from rlmem.config.schema import SUPPLIED
 from rlmem.config.targets import build, locate, parameters
 from rlmem.config.validate import coerce, validate
-from rlmem.errors import UserError
-from rlmem.sweep import multirun
+from rlmem.core.errors import UserError
+from rlmem.jobs import multirun
 
 
 def rows_of_options() -> list[Any]:

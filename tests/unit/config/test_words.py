@@ -15,14 +15,14 @@ from rlmem.commands.cli import VERBS, main
 from rlmem.config.catalog import catalog
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
-from rlmem.errors import Fault
+from rlmem.core.errors import Fault
+from rlmem.core.failures import SIZES, as_faults
+from rlmem.jobs.jobs import Job, Owner
+from rlmem.jobs.manifest import Manifest
+from rlmem.jobs.spec import SweepSpec
 from rlmem.memory import GRU
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.train import train
-from rlmem.sweep.jobs import Job, Owner
-from rlmem.sweep.manifest import Manifest
-from rlmem.sweep.spec import SweepSpec
-from rlmem.system.failures import SIZES, as_faults
 
 # --- what is meant
 

@@ -30,25 +30,25 @@ import yaml
 from helpers import ROOT
 from small_runs import CUE
 
-from rlmem.api.hub.hub import _build
+from rlmem.algos.supervised.dataset.file import Recording, write
+from rlmem.algos.supervised.dataset.file import read as read_dataset
 from rlmem.commands.cli import main
 from rlmem.config import plainyaml
 from rlmem.config.catalog import with_parents
 from rlmem.config.compose import load
-from rlmem.errors import UserError
+from rlmem.core import received, strictjson
+from rlmem.core.errors import UserError
 from rlmem.evidence import catalog
 from rlmem.evidence.folder import CELLS, foreign, remembered
 from rlmem.evidence.items import runner_of
 from rlmem.evidence.page import find
+from rlmem.jobs.jobs import Job
+from rlmem.jobs.manifest import Manifest
+from rlmem.jobs.run import Options
+from rlmem.jobs.spec import SweepSpec
 from rlmem.record.checkpoint import read, sha256
 from rlmem.run.train import train
-from rlmem.supervised.dataset.file import Recording, write
-from rlmem.supervised.dataset.file import read as read_dataset
-from rlmem.sweep.jobs import Job
-from rlmem.sweep.manifest import Manifest
-from rlmem.sweep.run import Options
-from rlmem.sweep.spec import SweepSpec
-from rlmem.system import received, strictjson
+from rlmem.share.hub import _build
 
 GB = 1 << 30
 RESULTS = "ffm/figure6.laptop"

@@ -19,19 +19,19 @@ from torch import Tensor, nn
 import rlmem
 from rlmem.acting.collector import Collector
 from rlmem.agents.actor_critic import ON_POLICY, ActorCritic
+from rlmem.agents.encoder import Encoder
+from rlmem.agents.layers import HeadLayers
 from rlmem.agents.trunk import Trunk, Trunks
+from rlmem.algos.supervised.dataset.file import Recording
+from rlmem.algos.supervised.windows import policy_actions
 from rlmem.config.compose import load
-from rlmem.errors import Fault, UserError
+from rlmem.core.errors import Fault, UserError
+from rlmem.core.spaces import in_env, to_env
+from rlmem.core.types import Inputs
 from rlmem.memory.mlp import MLP
-from rlmem.nets.encoder import Encoder
-from rlmem.nets.layers import HeadLayers
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.train import plan, train
 from rlmem.run.trained import TrainedAgent
-from rlmem.spaces import in_env, to_env
-from rlmem.supervised.dataset.file import Recording
-from rlmem.supervised.windows import policy_actions
-from rlmem.types import Inputs
 
 CPU = torch.device("cpu")
 WHOLE = [np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)]

@@ -9,7 +9,7 @@ import pytest
 from rlmem_envs.atari import covering, make
 
 from rlmem.config.compose import load
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.train import train
 

@@ -12,7 +12,7 @@ from rlmem_envs.languages.regular import RegularLanguage
 from rlmem_envs.languages.tables import TABLES
 
 from rlmem.config.compose import load
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import train
 

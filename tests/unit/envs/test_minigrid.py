@@ -7,9 +7,9 @@ import pytest
 import torch
 from rlmem_envs.minigrid import make
 
+from rlmem.agents.encoder import Features
 from rlmem.config.compose import load
-from rlmem.errors import UserError
-from rlmem.nets.encoder import Features
+from rlmem.core.errors import UserError
 from rlmem.run.train import train
 
 

@@ -11,7 +11,7 @@ from rlmem_envs.pomdp.planning import point_based, qmdp
 from rlmem_envs.pomdp.tables import POMDP
 
 from rlmem.config.compose import load
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.run.environments import make_env
 
 LONG = """# the tiger problem, entry by entry

@@ -13,7 +13,7 @@ from rlmem_envs.core.pendulum import best_torque
 from rlmem_envs.registration import TASKS, make, task_class
 
 import rlmem
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 
 GAMES = {task: next(iter(task_class(task).levels)) for task in TASKS}
 """Every game, with its first level."""

@@ -19,9 +19,9 @@ from torch.utils._pytree import tree_leaves
 from rlmem.acting.autoreset import slot_layout
 from rlmem.acting.observed import observed
 from rlmem.config.compose import load
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.core.spaces import by_path
 from rlmem.run.environments import make_env
-from rlmem.spaces import by_path
 
 N = 3
 

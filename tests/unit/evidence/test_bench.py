@@ -10,21 +10,21 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import ROOT
-from rlmem.bench.figure3 import PEER, PEERS, Figure3Bench, Rows
-from rlmem.bench.returns import ReturnsBench
+from rlmem.evidence.bench.figure3 import PEER, PEERS, Figure3Bench, Rows
+from rlmem.evidence.bench.returns import ReturnsBench
 
 from benchmarks import run
 from benchmarks.env import EnvBench
 from benchmarks.memory import MemoryBench
 from benchmarks.solve import PEER as PEER_OF_SOLVE
 from benchmarks.solve import SolveBench
-from rlmem.bench import figure3, returns, skeleton
-from rlmem.bench.scan import ScanBench
-from rlmem.bench.timing import CPU, MIB, Stopwatch, peak_bytes
-from rlmem.bench.train import TrainBench
 from rlmem.commands.bench import IN_A_CLONE
 from rlmem.config.catalog import catalog
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.evidence.bench import figure3, returns, skeleton
+from rlmem.evidence.bench.scan import ScanBench
+from rlmem.evidence.bench.timing import CPU, MIB, Stopwatch, peak_bytes
+from rlmem.evidence.bench.train import TrainBench
 
 TINY = {"rounds": 2, "budget": 5.0, "threads": 1, "device": "cpu"}
 

@@ -12,7 +12,7 @@ from made_results import BOARD, ranked
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.config.targets import build
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.evidence import catalog, records
 from rlmem.evidence.catalog import read
 from rlmem.evidence.folder import parse_rows

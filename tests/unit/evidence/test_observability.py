@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.evidence import catalog
 from rlmem.evidence.catalog import read
 from rlmem.evidence.experiment import Planned

@@ -10,7 +10,7 @@ import pytest
 from helpers import ROOT, changed
 
 from rlmem.commands.cli import main
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.evidence import catalog, metrics
 from rlmem.evidence.catalog import read
 from rlmem.evidence.experiment import Experiment

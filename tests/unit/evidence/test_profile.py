@@ -6,13 +6,13 @@ import pytest
 from helpers import ROOT
 
 from rlmem.commands.cli import main
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.evidence import profile
 from rlmem.evidence.profile import PANELS, cells, chance, default_folder, profiles, specification, table
-from rlmem.sweep.jobs import Owner
-from rlmem.sweep.manifest import Manifest
-from rlmem.sweep.run import _compose
-from rlmem.sweep.spec import SweepSpec
+from rlmem.jobs.jobs import Owner
+from rlmem.jobs.manifest import Manifest
+from rlmem.jobs.run import _compose
+from rlmem.jobs.spec import SweepSpec
 
 HOLD = PANELS[:1]
 

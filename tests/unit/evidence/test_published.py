@@ -7,7 +7,7 @@ import pytest
 from rlmem_envs.occlusion.robots import PUBLISHED as ROBOTS
 
 from rlmem.config.paths import conf_dir
-from rlmem.errors import Fault, UserError
+from rlmem.core.errors import Fault, UserError
 from rlmem.evidence.published import PAPERS, load, misprints
 from rlmem.evidence.references import REFERENCES, expert_normalised, reference_of
 

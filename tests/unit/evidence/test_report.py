@@ -16,7 +16,7 @@ from pages import blocks
 
 from rlmem.commands.cli import main
 from rlmem.commands.toolkit import Parser
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.evidence import catalog
 from rlmem.evidence.items import runner_of
 from rlmem.evidence.page.curves import PANEL, POINTS, band, chosen, panels, smoothed, together
@@ -27,10 +27,10 @@ from rlmem.evidence.page.html import page
 from rlmem.evidence.page.verify import verify
 from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.tables import write
+from rlmem.jobs.run import Options
 from rlmem.record.figures import COLOURS
 from rlmem.record.recorder import read_jsonl
 from rlmem.record.tables import Value, cell_text
-from rlmem.sweep.run import Options
 
 TINY = "env=repeat_first memory=mlp env.num_envs=2 algo.num_minibatches=1 algo.rollout_slots=64 algo.epochs=1 "
 TINY += "evaluation.every=128 evaluation.episodes=2 encoder.hidden_size=8 total_steps=512 threads=1 device=cpu"

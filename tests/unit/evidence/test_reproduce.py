@@ -15,7 +15,7 @@ from helpers import changed
 
 from rlmem.commands.cli import main
 from rlmem.config.paths import experiments_dir, results_dir
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.evidence import catalog, metrics, registration
 from rlmem.evidence.catalog import read
 from rlmem.evidence.cost import cost_of, duration, steps_of
@@ -36,10 +36,10 @@ from rlmem.evidence.records import (
 from rlmem.evidence.registration import Version
 from rlmem.evidence.tables import provenance_problem, publish, write
 from rlmem.evidence.verdict import Outcome
+from rlmem.jobs.manifest import Manifest
+from rlmem.jobs.run import Options
 from rlmem.record.facts import RunRecord
 from rlmem.run import timing
-from rlmem.sweep.manifest import Manifest
-from rlmem.sweep.run import Options
 
 RNG = np.random.default_rng
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from rlmem.commands.cli import main
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.evidence.catalog import read
 from rlmem.evidence.items import runner_of
 from rlmem.evidence.records import read_curves, read_results
 from rlmem.evidence.training import best
-from rlmem.population.spec import read as population_in
+from rlmem.jobs.population.spec import read as population_in
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.stored import checkpoints
 

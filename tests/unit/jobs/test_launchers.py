@@ -23,9 +23,9 @@ from pages import blocks, commands, small, with_examples
 from rlmem.commands.cli import main
 from rlmem.config.catalog import catalog
 from rlmem.config.compose import load
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.jobs import launchers, multirun
 from rlmem.record import rundir
-from rlmem.sweep import launchers, multirun
 
 TINY = [*helpers.TINY, "memory.hidden_size=8"]
 

@@ -22,18 +22,18 @@ from scipy.stats import ttest_ind
 from torch.utils._pytree import tree_flatten
 
 from rlmem.commands.cli import main
-from rlmem.errors import Fault, UserError
-from rlmem.population import rounds
-from rlmem.population.history import History
-from rlmem.population.member import Member
-from rlmem.population.rounds import compare, partners, welch
-from rlmem.population.spec import PopulationSpec, change, populate, read, start
+from rlmem.core.errors import Fault, UserError
+from rlmem.core.signals import Stopped
+from rlmem.jobs.population import rounds
+from rlmem.jobs.population.history import History
+from rlmem.jobs.population.member import Member
+from rlmem.jobs.population.rounds import compare, partners, welch
+from rlmem.jobs.population.spec import PopulationSpec, change, populate, read, start
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints, step_of
 from rlmem.record.recorder import read_jsonl
 from rlmem.record.trust import sealed
 from rlmem.run.train import resume
-from rlmem.system.signals import Stopped
 
 SMALL = ("env=two_step_cue", "memory=gru", "memory.hidden_size=8", "encoder.hidden_size=8", "env.num_envs=8",
     "threads=1", "algo.head_sizes=[8]", "evaluation.every=null", "evaluation.episodes=2",

@@ -22,19 +22,19 @@ from rich.console import Console
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.config.overrides import assignment
-from rlmem.errors import UserError
+from rlmem.core import processes
+from rlmem.core.errors import UserError
+from rlmem.jobs import mps
+from rlmem.jobs.axes import axes, expand, label, probes
+from rlmem.jobs.jobs import Job, Owner
+from rlmem.jobs.manifest import Manifest
+from rlmem.jobs.pool import Pool, reason_of_failure
+from rlmem.jobs.run import config_hash
+from rlmem.jobs.search import propose, study
+from rlmem.jobs.spec import SweepSpec, specify
+from rlmem.jobs.status import View, log_file, rows, tail
 from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
-from rlmem.sweep import mps
-from rlmem.sweep.axes import axes, expand, label, probes
-from rlmem.sweep.jobs import Job, Owner
-from rlmem.sweep.manifest import Manifest
-from rlmem.sweep.pool import Pool, reason_of_failure
-from rlmem.sweep.run import config_hash
-from rlmem.sweep.search import propose, study
-from rlmem.sweep.spec import SweepSpec, specify
-from rlmem.sweep.status import View, log_file, rows, tail
-from rlmem.system import processes
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "envs")])}
 
@@ -167,8 +167,8 @@ def test_jobs_can_be_added_but_not_taken_away(tmp_path):
 WORKER = """
 import sys
 from pathlib import Path
-from rlmem.sweep.jobs import Owner
-from rlmem.sweep.manifest import Manifest
+from rlmem.jobs.jobs import Owner
+from rlmem.jobs.manifest import Manifest
 made, me = Manifest(Path.cwd()), Owner.me()
 with made.working(me):
     while (job := made.claim(me, lambda name: False)) is not None:
@@ -189,8 +189,8 @@ def test_no_two_processes_claim_the_same_job(in_tmp):
 DIES = """
 import os, signal
 from pathlib import Path
-from rlmem.sweep.jobs import Owner
-from rlmem.sweep.manifest import Manifest
+from rlmem.jobs.jobs import Owner
+from rlmem.jobs.manifest import Manifest
 made, me = Manifest(Path.cwd()), Owner.me()
 with made.working(me):
     made.claim(me, lambda name: False)
@@ -559,8 +559,8 @@ def test_a_search_finds_what_runs_return_and_can_be_made_longer(in_tmp, capsys):
 
 
 def test_a_search_without_optuna_names_the_extra(in_tmp, monkeypatch, capsys):
-    monkeypatch.delitem(sys.modules, "rlmem.sweep.search")
-    monkeypatch.delattr("rlmem.sweep.search")
+    monkeypatch.delitem(sys.modules, "rlmem.jobs.search")
+    monkeypatch.delattr("rlmem.jobs.search")
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert main(["sweep", "--trials", "2", "algo.lr=interval(1e-5,1e-2)"]) == 2
     assert "pip install '.[sweep]' in a clone of rlmem" in capsys.readouterr().err

@@ -29,15 +29,15 @@ from rlmem.algos.impala import Impala
 from rlmem.algos.off_policy import OffPolicy
 from rlmem.algos.ppo import PPO
 from rlmem.algos.pqn import PQN
+from rlmem.algos.supervised.base import Supervised
+from rlmem.algos.supervised.dataset.file import write
+from rlmem.algos.supervised.decision_agent import DecisionAgent
+from rlmem.batching import Replay
+from rlmem.core.types import with_host
 from rlmem.memory import gru
 from rlmem.memory.base import Packing
-from rlmem.replay import Replay
 from rlmem.run.assemble import choose_device
 from rlmem.scan.native import constant_weights
-from rlmem.supervised.base import Supervised
-from rlmem.supervised.dataset.file import write
-from rlmem.supervised.decision_agent import DecisionAgent
-from rlmem.types import with_host
 
 pytestmark = pytest.mark.gpu
 DEVICE = choose_device("auto")

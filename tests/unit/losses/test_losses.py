@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import distributions as reference
 
+from rlmem.agents.heads import Categorical, Gaussian, MultiCategorical, TanhGaussian
 from rlmem.losses.off_policy import (
     actor_loss_discrete,
     huber,
@@ -25,7 +26,6 @@ from rlmem.losses.on_policy import (
     standardise,
     vtrace,
 )
-from rlmem.nets.heads import Categorical, Gaussian, MultiCategorical, TanhGaussian
 
 
 class Slots:

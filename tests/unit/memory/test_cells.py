@@ -10,7 +10,7 @@ from golden_models import lmu, lprnn
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.memory.base import RecurrentCell
 from rlmem.memory.brc import BRC
 from rlmem.memory.dnc import DNC, TIE, allocation

@@ -8,7 +8,7 @@ from helpers import make_memory
 from torch.nn import functional as F
 from torch.utils._pytree import tree_flatten
 
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.memory.lru import LRU
 from rlmem.memory.s4d import S4D
 from rlmem.memory.s5 import S5

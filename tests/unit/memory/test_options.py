@@ -4,7 +4,7 @@ import pytest
 from helpers import make_memory, variants
 
 from rlmem.conformance import PROPERTIES, check
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 
 NEEDS_MORE = {"skip=identity", "filters=parallel", "form=linear"}
 """Values that are refused with a sentence until another option is given, too."""

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from rlmem.config.paths import conf_dir
 from rlmem.config.targets import build
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.memory.ffm import FFM
 from rlmem.memory.gru import GRU
 from rlmem.memory.mlp import MLP

@@ -8,7 +8,7 @@ import torch
 from golden_models import gtrxl
 from torch.nn import functional as F
 
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.memory.frame_stack import FrameStack
 from rlmem.memory.gpt import GPT
 from rlmem.memory.positions import rotate, rotation, sinusoid

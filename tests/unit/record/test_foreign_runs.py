@@ -24,14 +24,14 @@ from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.config.paths import own_dirs
 from rlmem.config.targets import build
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.jobs.jobs import Job
+from rlmem.jobs.manifest import SUPER_JOURNAL, Manifest
+from rlmem.jobs.spec import SweepSpec
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints, sha256
 from rlmem.run.stored import stored_config
 from rlmem.run.train import train
-from rlmem.sweep.jobs import Job
-from rlmem.sweep.manifest import SUPER_JOURNAL, Manifest
-from rlmem.sweep.spec import SweepSpec
 
 SECRET = "a-secret-of-this-user"
 OUTSIDE = "not to be touched\n"
@@ -475,7 +475,7 @@ JOB = """
 import sys
 sys.path = [folder for folder in sys.path if folder]
 import os
-from rlmem.system.processes import rlmem, start
+from rlmem.core.processes import rlmem, start
 job = start(rlmem, ["train", "version"], "log.txt", variables=os.environ, fresh=sys.argv[1] == "fresh")
 job.join()
 print(open("log.txt").read(), file=sys.stderr)

@@ -14,8 +14,8 @@ import rlmem
 from rlmem.commands.cli import main
 from rlmem.config.foreign import foreign_problems
 from rlmem.config.overrides import leaf_paths
-from rlmem.config.targets import MOVED
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
+from rlmem.core.moved import MOVED
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints, read, sha256
 from rlmem.record.formats import FORMAT, OLDEST, OtherFormat

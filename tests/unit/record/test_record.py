@@ -14,7 +14,7 @@ from small_runs import RECALL
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.loops.base import Loop
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints, sha256

@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers import forget_kernels
 
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.losses.on_policy import gae
 from rlmem.memory import FFM, GPT, S6, SHM, FrameStack
 from rlmem.scan import chosen_engine, hadamard_scan, library, linear_scan, native

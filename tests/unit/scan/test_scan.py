@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from triton_cases import TOLERANCE
 
-from rlmem.errors import UserError
+from rlmem.core.errors import UserError
 from rlmem.memory.ffm import FFM
 from rlmem.memory.gru import GRU
 from rlmem.run.nodes import scan_engines

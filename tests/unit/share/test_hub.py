@@ -17,11 +17,11 @@ from hub_server import HubServer, Repo
 from pages import blocks, commands, small
 
 import rlmem
-from rlmem.api.hub.contents import pack, unpack
 from rlmem.commands.cli import main
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.formats import FORMAT
 from rlmem.record.recorder import read_jsonl
+from rlmem.share.contents import pack, unpack
 
 FILES = ["README.md", "config.yaml", "eval.jsonl", "model.safetensors", "run.json"]
 

@@ -1,0 +1,136 @@
+"""An encoder of observations that have several parts."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rlmem.agents.encoder import Embedding, Features, InputEncoder
+from rlmem.agents.image import ImageEncoder
+from rlmem.agents.layers import orthogonal
+from rlmem.agents.running import name_leaf
+from rlmem.core.spaces import by_path, chosen, is_image, is_tree
+from rlmem.core.types import PositiveInt
+from rlmem.scan import Linear
+
+LEAST_SIDE = 8
+"""Pixels of the shorter side from which on bytes in two or three dimensions are taken for an image."""
+
+
+class Leaves(InputEncoder):
+    """Observations of several parts (Dict, Tuple), each leaf by an encoder of its own, merged to x [..., hidden_size].
+
+        x = phi(W_2 LN(W_1 [f_1(leaf_1), ..., f_n(leaf_n), prev_action, prev_reward, start] + b_1) + b_2)
+
+    phi = LeakyReLU; the layer norm has no parameters. f_i is ReLU(V_i leaf_i + c_i) of the leaf's numbers, one-hot
+    where it is discrete, or for bytes that look like an image an `ImageEncoder`.
+
+    leaf_size: width of the features of each leaf
+    include: leaves that are read, by path, part of the tree or pattern (`arm/*`); None: all but `action_mask` and
+        `privileged`
+    exclude: leaves that are not read, likewise
+    leaves: settings of single leaves by their paths: `kind` (vector, image), `hidden_size` in the place of `leaf_size`,
+        and for images `convolutions`, `activation` and `normalise` as for `ImageEncoder`
+    normalise_obs: normalise the leaves that are rows of floats, see `InputEncoder`
+    """
+
+    reads_leaves = True
+
+    def __init__(
+        self,
+        observation_space: Space,
+        action_space: Space,
+        hidden_size: PositiveInt = 128,
+        leaf_size: PositiveInt = 64,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        leaves: Mapping[str, Mapping[str, Any]] | None = None,
+        prev_action: bool = True,
+        prev_reward: bool = False,
+        start_flag: bool = True,
+        normalise_obs: bool = False,
+    ):
+        if not is_tree(observation_space):
+            raise ValueError(f"reads observations of several parts (Dict, Tuple), not {observation_space}; e.g. mlp")
+        parts, settings = by_path(observation_space), leaves or {}
+        read = chosen(list(parts), include, exclude)
+        if unknown := [name for name in settings if name not in read]:
+            raise ValueError(f"leaves: `{unknown[0]}` is no leaf that is read; these are: {', '.join(read)}")
+        made: list[Vector | Image] = []
+        for name in read:
+            space, given = parts[name], {"hidden_size": leaf_size} | dict(settings.get(name, {}))
+            kind = given.pop("kind", "image" if _looks_like_image(space) else "vector")
+            if kind not in KINDS:
+                raise ValueError(f"leaves.{name}.kind={kind}: expected one of {', '.join(KINDS)}")
+            made.append(_made(name, KINDS[kind], given, space, action_space, normalise_obs))
+            name_leaf(made[-1], name)
+        merged = spaces.Box(-np.inf, np.inf, (sum(leaf.output_size for leaf in made),))
+        super().__init__(merged, action_space, 0, prev_action, prev_reward, start_flag)
+        self.read, self.leaves, self.output_size = read, nn.ModuleList(made), hidden_size
+        self.features = orthogonal(Linear(self.obs_features.size + self.plain_size, hidden_size))
+        self.hidden = orthogonal(Linear(hidden_size, hidden_size))
+
+    @property
+    def reading(self) -> str | None:
+        ways = {name: leaf.reading for name, leaf in zip(self.read, self.leaves, strict=True)}
+        return ", ".join(f"`{name}` as {way}" for name, way in ways.items() if way is not None) or None
+
+    def forward(self, obs: Any, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
+        seen = [leaf(obs[name], start) for name, leaf in zip(self.read, self.leaves, strict=True)]
+        x = self.features(self.beside(self.obs_features(torch.cat(seen, -1)), prev_action, prev_reward, start))
+        return F.leaky_relu(self.hidden(F.layer_norm(x, x.shape[-1:])))
+
+
+class Vector(nn.Module):
+    """A leaf's numbers, one-hot where it is discrete, through a linear layer and ReLU: [..., hidden_size]."""
+
+    keys = ("hidden_size",)
+
+    def __init__(self, space: Space, action_space: Space, normalise_obs: bool, hidden_size: int):
+        super().__init__()
+        self.features, self.output_size = Features(space, normalise=normalise_obs), hidden_size
+        self.embedding = Embedding(self.features.size, hidden_size)
+        self.reading = self.features.reading
+
+    def forward(self, obs: Tensor, start: Tensor) -> Tensor:
+        return self.embedding(self.features(obs))
+
+
+class Image(nn.Module):
+    """An image through an `ImageEncoder` that reads nothing else: [..., hidden_size]."""
+
+    keys = ("hidden_size", "convolutions", "activation", "normalise")
+
+    def __init__(self, space: Space, action_space: Space, normalise_obs: bool, **settings: Any):
+        super().__init__()
+        self.encoder = ImageEncoder(space, action_space, prev_action=False, start_flag=False, **settings)
+        self.output_size, self.reading = self.encoder.output_size, self.encoder.reading
+
+    def forward(self, obs: Tensor, start: Tensor) -> Tensor:
+        return self.encoder(obs, start, start, start)  # of the inputs beside the image it reads none
+
+
+KINDS: dict[str, type[Vector] | type[Image]] = {"vector": Vector, "image": Image}
+
+
+def _made(
+    name: str, kind: Any, given: dict[str, Any], space: Space, action_space: Space, normalise_obs: bool
+) -> Vector | Image:
+    """The encoder of a leaf. Raises ValueError for settings that it has not, and for what it cannot be made of."""
+    if unknown := [key for key in given if key not in kind.keys]:
+        raise ValueError(f"leaves.{name}: no key `{unknown[0]}`; accepted: kind, {', '.join(kind.keys)}")
+    try:
+        return kind(space, action_space, normalise_obs, **given)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"leaves.{name}: {error}") from error
+
+
+def _looks_like_image(space: Space) -> bool:
+    if not is_image(space) or space.dtype != np.uint8:
+        return False
+    assert space.shape is not None
+    return min(sorted(space.shape)[-2:]) >= LEAST_SIDE

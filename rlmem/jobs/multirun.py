@@ -1,0 +1,199 @@
+"""`rlmem train -m`: one job per combination, through Hydra's own launchers; none stops another."""
+
+import io
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import redirect_stdout
+from functools import partial
+from typing import IO, Any
+
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from rlmem.config.compose import Config, config_loader, load
+from rlmem.config.messages import shell
+from rlmem.config.overrides import assignment, parse
+from rlmem.core.command import protect
+from rlmem.core.errors import Fault, NotHere, UserError, first_line
+from rlmem.core.signals import Stopped, taken_over
+from rlmem.jobs import launchers
+from rlmem.jobs.axes import Lines, axes, expand
+from rlmem.jobs.spec import SweepSpec
+
+
+class Failed(str):
+    """What a job that failed returns instead of its objective: `OVERRIDES: REASON`, in one line."""
+
+
+def check(overrides: Sequence[str]) -> list[Config]:
+    """The configuration of every job, or a UserError with the problems of all of them before the first one starts."""
+    problems, elsewhere = parse(overrides)[1], False
+    try:
+        elsewhere = launchers.choose(overrides).elsewhere
+    except UserError as error:
+        problems += error.problems
+    return check_jobs(jobs_of(overrides), problems, elsewhere)
+
+
+def check_jobs(
+    jobs: Iterable[Sequence[str]], problems: Sequence[str] = (), elsewhere: bool = False, assembled: bool = True
+) -> list[Config]:
+    """The configuration of every job. Raises UserError with `problems` and those of all jobs.
+
+    jobs: the overrides of each job
+    problems: problems that are known already
+    elsewhere: whether jobs may run on other machines, so that this one may lack their device
+    assembled: whether every combination is also built once, for one of its seeds, which needs the files that it reads
+    """
+    configs, problems = [], list(problems)
+    for overrides in jobs:
+        try:
+            configs.append(load(overrides))
+        except UserError as error:
+            problems += error.problems
+    given = [run_dir for config in configs if (run_dir := config.settings.run_dir) is not None]
+    if len(given) > len(set(given)):
+        what = f"{len(configs)} jobs would share one run directory; leave run_dir out"
+        problems.append(f"run_dir={given[0]}: {what}")
+    if assembled and not problems:
+        from rlmem.run.train import plan
+
+        distinct = {repr(config.values | {"seed": 0, "run_dir": None}): config for config in configs}
+        for config in distinct.values():
+            try:
+                plan(config)
+            except UserError as error:
+                if not (elsewhere and isinstance(error, NotHere)):
+                    problems += error.problems
+    if problems:
+        raise UserError(*dict.fromkeys(problems))
+    return configs
+
+
+def plans(configs: Iterable[Config]) -> Iterator[str]:
+    """The summaries of checked jobs that are not started; for a job that needs another machine, what this one lacks."""
+    from rlmem.run.train import plan
+
+    for config in configs:
+        try:
+            yield plan(config)
+        except NotHere as error:
+            yield str(error)
+
+
+def jobs_of(overrides: Sequence[str]) -> list[Lines]:
+    """The readable overrides of every job, in the order of a sweep, without those of the launcher and of Hydra."""
+    own = [str(override.input_line) for override in parse(overrides)[0] if not launchers.is_about_all(override)]
+    return expand(axes(SweepSpec(tuple(own)), own_directories=False))
+
+
+def launch(overrides: Sequence[str]) -> list[Failed]:
+    """Hand the numbers of checked jobs to Hydra, whose launcher runs them; returns those that failed.
+
+    Raises Fault if the launcher itself gives up, as some do when the process of a job is killed.
+    """
+    launcher, jobs = launchers.choose(overrides), jobs_of(overrides)
+    folder = assignment("hydra.sweep.dir", launcher.folder)  # chosen once: it holds the time
+    numbers, command = f"+job=range({len(jobs)})", assignment("+command", shell(*overrides))  # for multirun.yaml
+    lines = [*launcher.lines, folder, "hydra.sweep.subdir=.", numbers, command]
+    if launcher.name != "basic":
+        print(f"rlmem: {launcher.name} runs the jobs; what it writes lies in {launcher.folder}", flush=True)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # sends no statistics
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # prints every line of every job
+    with config_loader():
+        hydra = GlobalHydra.instance().hydra
+        assert hydra is not None
+        try:
+            batches = hydra.multirun("config", partial(job, jobs, launcher.subdir), lines) or []
+        except Exception as error:
+            if launcher.name == "basic":
+                raise
+            what = f"{launcher.name} gave up ({type(error).__name__}: {first_line(error)})"
+            raise Fault(f"{what}; jobs that had ended are complete, others may still run") from error
+    results = [result.return_value for batch in batches for result in batch]
+    return [result for result in results if isinstance(result, Failed)]
+
+
+def job(jobs: Sequence[Lines], subdir: str, numbered: DictConfig) -> float | Failed:
+    """One of the `jobs`: the same composition and checks as a single run. Returns the objective."""
+    hydra, overrides = HydraConfig.get(), jobs[numbered.job]
+    here = hydra.runtime.choices["hydra/launcher"] == "basic"
+    os.chdir(hydra.runtime.cwd)  # a launcher may start its processes elsewhere
+    name = " ".join(overrides) or "(no overrides)"
+    if not here:
+        protect(ends=False)
+    try:
+        with redirect_stdout(sys.stdout if here else Prefixed(sys.stdout, f"[{hydra.job.num}] ")):
+            from rlmem.run.train import train
+
+            try:
+                return train(load([*overrides, *_run_directory(overrides, subdir)])).objective
+            except Stopped as stop:
+                _pass_signal_to_submitit(stop.signum)
+                raise
+    except (Exception, KeyboardInterrupt) as error:
+        if here and isinstance(error, KeyboardInterrupt):
+            raise  # a signal to this process is for all jobs
+        why = first_line(error)
+        if isinstance(error, UserError):
+            print(*(f"rlmem: error: {problem}" for problem in error.problems), sep="\n", file=sys.stderr)
+        elif not isinstance(error, (Fault, KeyboardInterrupt)):
+            traceback.print_exc()
+            why = f"{type(error).__name__}: {why}"
+        failed = Failed(f"{name}: {why}")
+        print(f"rlmem: job failed: {failed}", file=sys.stderr, flush=True)
+        return failed
+
+
+def _pass_signal_to_submitit(signum: int) -> None:
+    """Pass a signal on, after the state is saved, to submitit's own handler if submitit runs the job.
+
+    For the signal that announces a time limit, submitit puts the job back into the queue and ends the process. For
+    SIGTERM it does nothing, and the process waits: Slurm may requeue the job, unless it ends with a result before.
+    """
+    executor = os.environ.get("SUBMITIT_EXECUTOR")
+    if executor is None or taken_over() or signum == signal.SIGINT or not callable(signal.getsignal(signum)):
+        return
+    signal.raise_signal(signum)
+    while executor == "slurm":
+        signal.pause()
+
+
+def _run_directory(overrides: Lines, subdir: str) -> list[str]:
+    """Overrides that put a job into the directory that its launcher or the user has set for it in `hydra.sweep`.
+
+    It continues there if its launcher starts it again.
+    """
+    keys = {line.partition("=")[0] for line in overrides}
+    if subdir == "." or "run_dir" in keys:
+        return []
+    config, hydra = load(overrides), HydraConfig.get()
+    naming = hydra.job.config.override_dirname
+    about: Any = OmegaConf.to_container(hydra)
+    words = sorted(
+        line for line in overrides if line.partition("=")[0] not in ("hydra.searchpath", *naming.exclude_keys)
+    )
+    about["job"]["override_dirname"] = naming.item_sep.join(words).replace("=", naming.kv_sep)
+    about["runtime"]["choices"] |= config.choices
+    place = OmegaConf.create(config.values | {"hydra": about, "place": subdir}).place
+    run_dir = assignment("run_dir", os.path.relpath(os.path.join(hydra.sweep.dir, place)))
+    return [run_dir, *([] if "on_exists" in keys else ["on_exists=resume"])]
+
+
+class Prefixed(io.TextIOBase):
+    """The output of one of several jobs side by side: its lines begin with a label, and it is no terminal."""
+
+    def __init__(self, stream: IO[str], label: str):
+        self.stream, self.label, self.rest = stream, label, ""
+
+    def write(self, text: str) -> int:
+        *lines, self.rest = (self.rest + text).split("\n")
+        self.stream.write("".join(f"{self.label}{line}\n" for line in lines))
+        return len(text)
+
+    def flush(self) -> None:
+        self.stream.flush()

@@ -1,1 +1,0 @@
-"""Networks around the memory: input encoders, hidden layers, policy heads and action distributions."""

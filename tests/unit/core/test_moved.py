@@ -1,0 +1,34 @@
+"""Old names of modules still work: in programs of others, and in stored configurations."""
+
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+from rlmem.config.targets import locate
+from rlmem.core.moved import MOVED, current
+
+
+@pytest.mark.parametrize("old", MOVED)
+def test_a_module_has_its_attributes_by_its_old_name(old):
+    present = import_module(current(old))
+    names = [name for name in dir(present) if not name.startswith("__")]
+    assert names and all(getattr(import_module(old), name) is getattr(present, name) for name in names)
+
+
+def test_a_class_is_found_by_its_old_name():
+    from rlmem.agents.encoder import Plain
+
+    assert locate("rlmem.nets.plain.Plain") is Plain
+
+
+def test_a_program_that_imports_old_names_first_gets_the_same_classes():
+    program = "from rlmem.types import Batch; from rlmem.replay.buffer import Replay; import rlmem.core.types as t"
+    done = subprocess.run([sys.executable, "-c", f"{program}; assert Batch is t.Batch"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_never_was_there_is_not_found():
+    with pytest.raises(ModuleNotFoundError):
+        import_module("rlmem.nets.nothing")
