@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv
 from rlmem_envs.popgym import package
 from rlmem_envs.registration import ROBOTS, TASKS, make, task_class
 
-from rlmem.evidence.bench.skeleton import Bench, Numbers, Table, check_names, progress, quotient, verdict
+from rlmem.evidence.bench.skeleton import Bench, Numbers, PlottedTable, check_names, progress, quotient, verdict
 from rlmem.evidence.bench.timing import Run
 from rlmem.scan import native
 
@@ -82,7 +82,7 @@ class EnvBench(Bench):
         with closing(single), closing(vector):
             return self.rates({"one": stepping(single, 500), "workers": stepping(vector, STEPS)})
 
-    def tables(self, result: Numbers) -> Iterator[Table]:
+    def tables(self, result: Numbers) -> Iterator[PlottedTable]:
         thousands, times = "thousand steps per second", "times the package's"
         sizes = {str(n): f"N = {n:,}" for n in self.sizes}
         if tasks := rates_of(result["tasks"]):
@@ -93,7 +93,7 @@ class EnvBench(Bench):
                 speeds = [quotient(rates.get(name), 1e3) for name in ("package", *sizes)]
                 rows.append((task, *speeds, *(quotient(rates[n], rates.get("package")) for n in sizes)))
             title = "in thousands, and in terms of one environment of the reference package"
-            yield Table(f"environment steps per second, {title}", ["task"], columns, rows)
+            yield PlottedTable(f"environment steps per second, {title}", ["task"], columns, rows)
         rows = [
             (name, backend, r["one"] / 1e3, r["workers"] / 1e3, r["workers"] / r["one"])
             for part, backend in BACKENDS.items()
@@ -101,7 +101,9 @@ class EnvBench(Bench):
         ]
         if rows:
             title = f"robots, {ROBOT_ENVS} environments on {result['machine']['cores']} cores"
-            yield Table(title, ["robot", "backend"], {"one": thousands, "workers": thousands, "times": times}, rows)
+            yield PlottedTable(
+                title, ["robot", "backend"], {"one": thousands, "workers": thousands, "times": times}, rows
+            )
 
     def verdicts(self, result: Numbers) -> Iterator[str]:
         """The worst ratio of the card and grid games, and the ratio of the robot."""

@@ -24,7 +24,7 @@ import onnxruntime
 
 import rlmem
 from rlmem.acting.collector import Collector
-from rlmem.evidence.bench.skeleton import Bench, Numbers, Table
+from rlmem.evidence.bench.skeleton import Bench, Numbers, PlottedTable
 from rlmem.evidence.bench.timing import CPU, Run
 
 GOALS = {"load": 3.0, "act": 0.5, "onnx": 0.15}
@@ -65,12 +65,12 @@ class LatencyBench(Bench):
         result["ratios"] = {f"{name} / step": times[name].ratio(times["step"]) for name in ("act", "onnx")}
         yield
 
-    def tables(self, result: Numbers) -> list[Table]:
+    def tables(self, result: Numbers) -> list[PlottedTable]:
         rows = [("load", "s", result["load_seconds"], GOALS["load"], None)]
         for name, value in result["milliseconds"].items():
             rows.append((name, "ms", value, GOALS.get(name), result["ratios"].get(f"{name} / step")))
         columns = {"median": "s or ms", "goal": "s or ms", "/ step": ""}
-        return [Table("until an agent acts", ["", "unit"], columns, rows)]
+        return [PlottedTable("until an agent acts", ["", "unit"], columns, rows)]
 
 
 def first_action(run: Path) -> float:

@@ -10,7 +10,7 @@ from rlmem.evidence.bench.figure3 import PEER, Memories, Rows, TorchGRU, mib
 from rlmem.config.catalog import catalog
 from rlmem.conformance import facts
 from rlmem.core.errors import one_line
-from rlmem.evidence.bench.skeleton import Numbers, Table, progress, quotient
+from rlmem.evidence.bench.skeleton import Numbers, PlottedTable, progress, quotient
 from rlmem.evidence.bench.timing import Run, Times, peak_bytes
 from rlmem.memory.base import Memory
 from rlmem.scan import chosen_engine
@@ -98,7 +98,7 @@ class MemoryBench(Memories):
         memory = self.build(node)
         return self.forward_backward(memory, rows.shorter(16)), self.forward_backward(memory, rows)
 
-    def tables(self, result: Numbers) -> Iterator[Table]:
+    def tables(self, result: Numbers) -> Iterator[PlottedTable]:
         """A table of what does not depend on the length, then a table for each length."""
         models = {name: model for name, model in result["models"].items() if "error" not in model}
         rows: list[Any] = []
@@ -109,7 +109,7 @@ class MemoryBench(Memories):
         for B in ROWS_ACTED:
             columns |= {f"{B}": "microseconds per step", f"{B} / GRU": "time / torch.nn.GRU's"}
         title = "size; microseconds of a step of 1 and of 8 rows, and their ratio to torch.nn.GRU's"
-        yield Table(title, ("memory", "engine"), columns, rows)
+        yield PlottedTable(title, ("memory", "engine"), columns, rows)
         columns = {}
         for scheme in SCHEMES:
             columns |= {scheme: "ms", f"{scheme} / GRU": "time / torch.nn.GRU's", f"{scheme}, MiB": "MiB"}
@@ -119,7 +119,7 @@ class MemoryBench(Memories):
                 cells = [cell_of(model, scheme, T) for scheme in SCHEMES]
                 rows.append((name, *(n for c in cells for n in (quotient(c["seconds"], 1e-3), ratio(c), mib(c)))))
             measures = "ms forward + backward, ratio to torch.nn.GRU's, MiB of live tensors at the peak"
-            yield Table(f"{max(1, self.slots // T):,} x {T:,} slots: {measures}", ["memory"], columns, rows)
+            yield PlottedTable(f"{max(1, self.slots // T):,} x {T:,} slots: {measures}", ["memory"], columns, rows)
 
     def notes(self, result: Numbers) -> Iterator[str]:
         yield from notes_on(result["models"])

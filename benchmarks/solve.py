@@ -16,7 +16,7 @@ from rlmem.acting.collector import one_thread
 from rlmem.acting.evaluate import Request, evaluate
 from rlmem.agents.actor_critic import Agent
 from rlmem.config.catalog import catalog
-from rlmem.evidence.bench.skeleton import Bench, Numbers, Table, check_names
+from rlmem.evidence.bench.skeleton import Bench, Numbers, PlottedTable, check_names
 from rlmem.evidence.bench.timing import wait
 from rlmem.evidence.bench.train import games, recurrent_ppo, training_loop
 
@@ -79,14 +79,16 @@ class SolveBench(Bench):
                 returns.append(learner.score())
         return {"solved": returns[-1] >= self.solved, "steps": learner.steps, **used, "returns": returns}
 
-    def tables(self, result: Numbers) -> list[Table]:
+    def tables(self, result: Numbers) -> list[PlottedTable]:
         rows = []
         for name, runs in result["runs"].items():
             medians = [median(run[measure] if run["solved"] else inf for run in runs) for measure in MEASURES]
             solved = f"{sum(run['solved'] for run in runs)} of {len(runs)}"
             rows.append((name, solved, *(value if value < inf else None for value in medians)))
         columns = {"steps": "steps", "seconds": "seconds", "processor seconds": "seconds"}
-        return [Table(f"until a mean return of {self.solved:g}: medians over seeds", ["", "solved"], columns, rows)]
+        return [
+            PlottedTable(f"until a mean return of {self.solved:g}: medians over seeds", ["", "solved"], columns, rows)
+        ]
 
 
 class Ours:

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from rlmem.core.errors import UserError
-from rlmem.evidence.bench.skeleton import Bench, Numbers, Table, check_names
+from rlmem.evidence.bench.skeleton import Bench, Numbers, PlottedTable, check_names
 
 ROOT = Path(__file__).parents[2]
 OURS = ("rlmem", "rlmem_envs")
@@ -80,14 +80,14 @@ class BeforeBench(Bench):
             finally:
                 subprocess.run([*git, "worktree", "remove", "--force", tree], check=True)
 
-    def tables(self, result: Numbers) -> list[Table]:
+    def tables(self, result: Numbers) -> list[PlottedTable]:
         rows = []
         for name, case in result["cases"].items():
             it, parts = case["all"], (case[part]["ratio"] for part in ("act", "learn"))
             rows.append((name, it["ratio"], it["least"], it["most"], *parts, it["before_us"], it["now_us"]))
         columns = dict.fromkeys(("ratio", "least", "most", "acting", "learning"), "times as fast")
         columns |= dict.fromkeys(("before", "now"), "us a step")
-        return [Table("beside an earlier commit", ["case"], columns, rows)]
+        return [PlottedTable("beside an earlier commit", ["case"], columns, rows)]
 
 
 class Version:

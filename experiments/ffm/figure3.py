@@ -14,7 +14,7 @@ from rlmem.config.compose import load
 from rlmem.config.targets import build
 from rlmem.conformance import facts
 from rlmem.core.errors import one_line
-from rlmem.evidence.bench.skeleton import Bench, Numbers, Table, check_names, progress, quotient
+from rlmem.evidence.bench.skeleton import Bench, Numbers, PlottedTable, check_names, progress, quotient
 from rlmem.evidence.bench.timing import MIB, Run, Times, peak_bytes, using_threads, wait
 from rlmem.memory.base import Memory
 
@@ -195,7 +195,7 @@ class Figure3Bench(Memories):
         small = self.updates(self.build(node), self.rows.shorter(16), 1)
         return small, self.updates(self.build(node), self.rows, 2)
 
-    def tables(self, result: Numbers) -> Iterator[Table]:
+    def tables(self, result: Numbers) -> Iterator[PlottedTable]:
         """The four panels of the figure, the fastest model first."""
         B, T = self.rows.episodes, self.rows.length
         size = f"{UPDATES} updates on [{B}, {T}] slots (s), a step of {B} rows (ms)"
@@ -208,7 +208,7 @@ class Figure3Bench(Memories):
         rows.sort(key=lambda row: row[1])
         columns = {"30 updates": "30 updates (s)", "± 95 %": "", "step": "step (ms)"}
         columns |= {"MiB": "live tensors at the peak (MiB)", "parameters": "parameters", "state": ""}
-        yield Table(title, ["memory"], columns, rows)
+        yield PlottedTable(title, ["memory"], columns, rows)
 
     def notes(self, result: Numbers) -> Iterator[str]:
         for label, row in result["models"].items():

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rlmem.evidence.bench.skeleton import Bench, Numbers, Table, progress, quotient
+from rlmem.evidence.bench.skeleton import Bench, Numbers, PlottedTable, progress, quotient
 from rlmem.evidence.bench.timing import CPU, Run
 from rlmem.losses.on_policy import discounted_return, gae, prefix_return
 
@@ -44,7 +44,7 @@ class ReturnsBench(Bench):
         notes = {name: time.note for name, time in times.items() if time.note}
         return {"seconds": {name: time.median for name, time in times.items()}, "notes": notes}
 
-    def tables(self, result: Numbers) -> Iterator[Table]:
+    def tables(self, result: Numbers) -> Iterator[PlottedTable]:
         title = "discounted sums of episodes in one row (ms, and how many times faster the scan is)"
         yield table(title, ("episodes", "longest"), {PREFIX: PREFIX_SCAN, RETURN: RETURN_SCAN}, result["returns"])
         title = "GAE (ms, and how many times faster the scan is)"
@@ -56,14 +56,14 @@ class ReturnsBench(Bench):
             yield from (f"{name}, {where}: {note}" for name, note in case["notes"].items())
 
 
-def table(title: str, keys: Sequence[str], scans: dict[str, str], cases: list[Any]) -> Table:
+def table(title: str, keys: Sequence[str], scans: dict[str, str], cases: list[Any]) -> PlottedTable:
     """The milliseconds of every method, and the speedup of the scan that replaces each loop (`scans`: loop -> scan)."""
     rows, methods = [], dict.fromkeys([*scans, *scans.values()], "ms")
     for case in cases:
         s = case["seconds"]
         gains = [quotient(s[loop], s[scan]) for loop, scan in scans.items()]
         rows.append((*(f"{case[key]:,}" for key in keys), *(quotient(s[method], 1e-3) for method in methods), *gains))
-    return Table(title, keys, methods | dict.fromkeys((f"{loop} / scan" for loop in scans), ""), rows)
+    return PlottedTable(title, keys, methods | dict.fromkeys((f"{loop} / scan" for loop in scans), ""), rows)
 
 
 def values(path: Path, rows: Sequence[str], **options: Any) -> dict[str, dict[str, float]]:

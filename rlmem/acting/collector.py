@@ -102,7 +102,7 @@ class Slot:
 
 
 @dataclass
-class Slots:
+class SlotBuffer:
     """Slots in order of time, stacked to [N, T+1, ...] at the end; `state0` is the memory's state before them."""
 
     state0: State
@@ -197,7 +197,7 @@ class Collector:
         if self.guard.masks_ignored:
             self.guard.masks_ignored = False
             self.say(f"step {self.steps}: info holds action masks, which are not followed; e.g. env.action_masks=true")
-        record, patience = Slots(tree_map(Tensor.clone, self.state)), Patience()
+        record, patience = SlotBuffer(tree_map(Tensor.clone, self.state)), Patience()
         episodes: list[Episode] = []
         finished = np.zeros(self.env.num_envs, bool)
         stream_age = np.zeros_like(self.age)  # slots since the rollout or the episode began
@@ -248,7 +248,7 @@ class Collector:
         log_prob, reward = torch.zeros(len(self.start), device=action.device), np.zeros_like(self.prev_reward)
         return Slot(self.obs, action, self.prev_reward, self.start, action, log_prob, reward, nothing, nothing)
 
-    def _step(self, record: Slots, acted: np.ndarray, exploration: Exploration) -> list[Episode]:
+    def _step(self, record: SlotBuffer, acted: np.ndarray, exploration: Exploration) -> list[Episode]:
         """Act once in every environment, where `acted` [N] counts. Returns the episodes that ended."""
         here = lambda array: to_device(array, self.device)  # noqa: E731
         inputs = Inputs(each_leaf(here, self.obs), self.prev_action, here(self.prev_reward), here(self.start))

@@ -182,7 +182,7 @@ class _Graph:
         for i, leaf in enumerate(leaves):
             if isinstance(leaf, Tensor):
                 self.tensors[leaf.dtype].append(i)
-        self.recording = Recording()
+        self.recording = Standby()
         self.result: Any = None
         self.replay: Callable[[], object] | None = None
 
@@ -243,7 +243,7 @@ class CannotRecord(RuntimeError):
     """A graph of what was called would replay numbers that belong to another call."""
 
 
-class Recording:
+class Standby:
     """Stands by while a method is recorded, as `rlmem.core.types.watchers` say.
 
     A graph replays the work of the device alone. What the host computes, such as the order in which episodes are

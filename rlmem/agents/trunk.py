@@ -91,7 +91,7 @@ class Trunk(nn.Module):
         y, _ = reader(x, self.initial_state(batch.shape[0]), batch.start[:, :-1])
         return nn.functional.pad(self._beside(y, inputs), (0, 0, 1, 0))
 
-    def _reader(self, inputs: Inputs) -> "tuple[Memory | Table, Tensor]":
+    def _reader(self, inputs: Inputs) -> "tuple[Memory | FewInputs, Tensor]":
         """What reads slots, and what it reads of each: the memory, and what the encoder makes of the slot.
 
         Where few inputs are possible, each of them is encoded, and projected by a memory that does that first, once for
@@ -102,7 +102,7 @@ class Trunk(nn.Module):
         x, number = self.all_inputs(), self.few_inputs.number(inputs)
         if not self.projects:
             return self.memory, nn.functional.embedding(number, x)
-        return Table(cast(Projecting, self.memory), x), number
+        return FewInputs(cast(Projecting, self.memory), x), number
 
     @of_weights
     def all_inputs(self) -> Tensor:
@@ -131,7 +131,7 @@ class Trunk(nn.Module):
 
 
 @dataclass
-class Table:
+class FewInputs:
     """A memory that reads, in the place of a slot, the number of its projection.
 
     p: projections [n, P], of `Projecting.project_slots`
@@ -155,7 +155,7 @@ def _is_hooked(module: nn.Module) -> bool:
     return any(hooks)
 
 
-class Features:
+class SlotFeatures:
     """The features of a batch's slots.
 
     A memory with a state has read whole rows before the first slot is asked for. One without reads the slots that are
@@ -228,14 +228,14 @@ class Trunks(nn.Module):
         """The critic's features alone."""
         return self.critic.read(batch, self._state0(batch)[-1])
 
-    def features(self, batch: Batch) -> tuple[Features, Features]:
+    def features(self, batch: Batch) -> tuple[SlotFeatures, SlotFeatures]:
         """The actor's and the critic's features of the slots that will be asked for; one twice if they share."""
         critic = self.critic_features(batch)
-        return (Features(self.actor, batch, self._state0(batch)[0]) if self.separate else critic), critic
+        return (SlotFeatures(self.actor, batch, self._state0(batch)[0]) if self.separate else critic), critic
 
-    def critic_features(self, batch: Batch) -> Features:
+    def critic_features(self, batch: Batch) -> SlotFeatures:
         """The critic's features alone."""
-        return Features(self.critic, batch, self._state0(batch)[-1])
+        return SlotFeatures(self.critic, batch, self._state0(batch)[-1])
 
     def _state0(self, batch: Batch) -> Sequence[State | None]:
         return [None] * len(self.trunks) if batch.state0 is None else batch.state0

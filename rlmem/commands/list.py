@@ -77,7 +77,7 @@ def _listing(group: str, lines: Sequence[str], groups: Groups) -> Listing:
     if group == "env":
         from rlmem.run import env_table
 
-        def rows(names: Sequence[str]) -> list[env_table.Row]:
+        def rows(names: Sequence[str]) -> list[env_table.TaskRow]:
             with stdout_to_stderr():
                 return env_table.rows(lines, names)
 

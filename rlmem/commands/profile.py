@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from rlmem.commands.toolkit import Dir, Flag, OutFile, Overrides, Pool, Text
+from rlmem.commands.toolkit import Dir, Flag, OutFile, Overrides, PoolFlags, Text
 from rlmem.config.messages import mistake, nearest
 from rlmem.core.command import show
 
@@ -15,7 +15,7 @@ def run(
     dir: Dir | None = None,
     panels: Text | None = None,
     page: OutFile | None = None,
-    pool: Pool,
+    pool: PoolFlags,
     dry_run: Flag = False,
     again: str,
 ) -> int:

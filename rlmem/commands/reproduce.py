@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from rlmem.commands.toolkit import Dir, Flag, OutFile, Pool, Seeds, SomeWords, Text
+from rlmem.commands.toolkit import Dir, Flag, OutFile, PoolFlags, Seeds, SomeWords, Text
 from rlmem.config.messages import mistake, shell
 from rlmem.core import command
 
@@ -25,7 +25,7 @@ def run(
     dir: Dir | None = None,
     publish: Dir | None = None,
     page: OutFile | None = None,
-    pool: Pool,
+    pool: PoolFlags,
     again: str,
 ) -> int:
     """Run a table or figure of a paper from its shipped file, and show ours beside the paper's numbers. The same

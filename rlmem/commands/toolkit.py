@@ -41,7 +41,9 @@ class Parser(argparse.ArgumentParser):
         kinds = KINDS | kinds_of(self.module)
         for option in declared.options:
             if option.name not in MADE:
-                options = _declared(sys.modules[__name__], "Pool").options if option.kind == "Pool" else [option]
+                options = (
+                    _declared(sys.modules[__name__], "PoolFlags").options if option.kind == "PoolFlags" else [option]
+                )
                 add_options(self, options, kinds)
         if extend := getattr(self.module, "extend", None):
             extend(self, words)
@@ -51,7 +53,7 @@ class Parser(argparse.ArgumentParser):
         values = vars(self.parse_intermixed_args(words))
         values["again"] = shell("rlmem", self.verb, *(word for word in words if word != "--retry-failed"))
         if "pool" in self.names:
-            values["pool"] = Pool(**{name: values.pop(name) for name in Pool.__dataclass_fields__})
+            values["pool"] = PoolFlags(**{name: values.pop(name) for name in PoolFlags.__dataclass_fields__})
         for name in set(MADE) - set(self.names):
             del values[name]
         return self.module.run(**values) or 0
@@ -138,7 +140,7 @@ Step = Annotated[
 
 
 @dataclass(frozen=True)
-class Pool:
+class PoolFlags:
     """Processes at once, and where they run: flags of the commands that train many agents.
 
     jobs: processes at once (cores / threads of one)

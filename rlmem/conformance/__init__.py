@@ -37,7 +37,7 @@ PROPERTIES: Mapping[str, Property] = {measure.__name__: measure for measure in O
 
 
 @dataclass(frozen=True)
-class Result:
+class PropertyResult:
     """A property, whether it holds, and the measurement that came nearest to its bound or went furthest beyond."""
 
     name: str
@@ -62,7 +62,7 @@ class Result:
         return vars(self) | {"measured": self.measured if math.isfinite(self.measured) else None}
 
 
-def check(make: Callable[[], Memory], **options: Any) -> list[Result]:
+def check(make: Callable[[], Memory], **options: Any) -> list[PropertyResult]:
     """Every property of the memory that `make` builds; the options are those of `results`."""
     return list(results(make, **options))
 
@@ -74,7 +74,7 @@ def results(
     only: Collection[str] = tuple(PROPERTIES),
     seed: int = 0,
     reraise: bool = False,
-) -> Iterator[Result]:
+) -> Iterator[PropertyResult]:
     """The properties one by one, as they are measured. `make` is called once; torch's generators are left as they were.
 
     make: builds the memory
@@ -88,7 +88,9 @@ def results(
         probe = Probe(make(), slots, long, seed)
     breaks = dict(getattr(probe.pristine, "breaks", {}))
     for name in breaks.keys() - PROPERTIES.keys():
-        yield Result(name, False, math.nan, 0.0, f"`breaks` names no property; accepted: {', '.join(PROPERTIES)}")
+        yield PropertyResult(
+            name, False, math.nan, 0.0, f"`breaks` names no property; accepted: {', '.join(PROPERTIES)}"
+        )
     for name in (name for name in PROPERTIES if name in only):
         try:
             with _own_generators(seed):
@@ -101,7 +103,7 @@ def results(
         passed, detail, published = worst.excess <= 1, worst.what, breaks.get(name)
         if passed and published is not None:
             passed, detail, published = False, f"declared in `breaks`, but it holds: {published}", None
-        yield Result(name, passed, worst.value, worst.bound, detail, published)
+        yield PropertyResult(name, passed, worst.value, worst.bound, detail, published)
 
 
 def facts(memory: Memory) -> dict[str, Any]:

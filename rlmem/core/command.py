@@ -96,7 +96,7 @@ class Unread(BaseException):
     """The output of a command that only prints cannot be written."""
 
 
-class Output(io.FileIO):
+class OutputStream(io.FileIO):
     """The stream of the file descriptor `number`, which drops what it cannot write and keeps the first error, `lost`.
 
     ends: whether that error is raised, as `Unread`
@@ -141,7 +141,7 @@ def _protected(stream: TextIO | None, number: int, ends: bool) -> TextIO:
         return stream
     with suppress(OSError):
         stream.flush()
-    raw = Output(number, ends)
+    raw = OutputStream(number, ends)
     buffer: Any = raw if inner is stream.buffer else io.BufferedWriter(raw)
     raw.name = stream.name
     errors = "backslashreplace" if stream.errors == "strict" else stream.errors

@@ -4,30 +4,45 @@ from functools import partial
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any
 
 MOVED = {
+    "rlmem.agents.base": "rlmem.agents.actor_critic",
+    "rlmem.agents.head_settings": "rlmem.agents.layers",
     "rlmem.api.exporting": "rlmem.share",
-    "rlmem.api.exporting.step": "rlmem.share.portable",
-    "rlmem.api.exporting.write": "rlmem.share.export",
-    "rlmem.api.hub": "rlmem.share.hub",
+    "rlmem.api.hub": "rlmem.share",
+    "rlmem.api.trained": "rlmem.run.trained",
+    "rlmem.batching.tape": "rlmem.batching.base",
     "rlmem.bench": "rlmem.evidence.bench",
     "rlmem.errors": "rlmem.core.errors",
     "rlmem.loggers": "rlmem.record.loggers",
+    "rlmem.losses.ppo": "rlmem.losses.on_policy",
+    "rlmem.losses.q_learning": "rlmem.losses.off_policy",
+    "rlmem.losses.reduce": "rlmem.losses.on_policy",
+    "rlmem.losses.returns": "rlmem.losses.on_policy",
+    "rlmem.losses.sac": "rlmem.losses.off_policy",
+    "rlmem.memory.torch_cell": "rlmem.memory.gru",
     "rlmem.nets": "rlmem.agents",
-    "rlmem.nets.off_policy_heads": "rlmem.agents.heads",
-    "rlmem.nets.plain": "rlmem.agents.encoder",
+    "rlmem.nets.distributions": "rlmem.agents.heads",
+    "rlmem.nets.few_inputs": "rlmem.agents.encoder",
     "rlmem.parallel": "rlmem.core.parallel",
     "rlmem.parallel.start": "rlmem.core.launch",
     "rlmem.population": "rlmem.jobs.population",
     "rlmem.replay": "rlmem.batching",
     "rlmem.report.profile": "rlmem.evidence.profile",
+    "rlmem.reproduction": "rlmem.evidence",
     "rlmem.seeding": "rlmem.core.seeding",
     "rlmem.spaces": "rlmem.core.spaces",
     "rlmem.stats": "rlmem.evidence.statistics",
+    "rlmem.stats.benchmarks": "rlmem.evidence.references",
     "rlmem.stats.figures": "rlmem.record.figures",
     "rlmem.stats.tables": "rlmem.record.tables",
+    "rlmem.stats.memory_bias": "rlmem.evidence.twins.memory_bias",
+    "rlmem.stats.memory_improvability": "rlmem.evidence.twins.memory_improvability",
+    "rlmem.stats.observability_gap": "rlmem.evidence.twins.observability_gap",
+    "rlmem.stats.twins": "rlmem.evidence.twins",
     "rlmem.supervised": "rlmem.algos.supervised",
     "rlmem.sweep": "rlmem.jobs",
     "rlmem.system": "rlmem.core",
@@ -46,12 +61,17 @@ def current(name: str) -> str:
 
 
 class OldModules(MetaPathFinder, Loader):
-    """Imports modules by old names. Such a module has the attributes of the present one."""
+    """Imports modules by old names. Such a module has the attributes of the present one, and those in MOVED."""
 
     def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        return ModuleSpec(fullname, self) if current(fullname) != fullname else None
+        return ModuleSpec(fullname, self, is_package=True) if current(fullname) != fullname else None
 
     def exec_module(self, module: ModuleType) -> None:
         present = import_module(current(module.__name__))
-        vars(module)["__getattr__"] = partial(getattr, present)
+
+        def attribute(name: str) -> Any:
+            moved = MOVED.get(f"{module.__name__}.{name}")
+            return resolve_name(moved) if moved else getattr(present, name)
+
+        vars(module)["__getattr__"] = attribute
         vars(module)["__dir__"] = partial(dir, present)

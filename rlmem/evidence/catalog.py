@@ -23,7 +23,7 @@ from rlmem.core.received import named
 from rlmem.evidence import registration
 from rlmem.evidence.expect import Expectation
 from rlmem.evidence.experiment import BUDGETS, TRAINED, Experiment, Planned, words
-from rlmem.evidence.sections import MOST, Analysis, Budget, Exceptional, Leaderboard, Peer, Published, Twins
+from rlmem.evidence.sections import MOST, AnalysisSection, Budget, Exceptional, Leaderboard, Peer, Published, Twins
 from rlmem.record.trust import MARK, is_own
 
 NAME = r"\w[\w.+-]*/\w[\w.+-]*"
@@ -117,7 +117,7 @@ def _sentence(file: Path, problem: Mapping[str, Any]) -> str:
     where, last = ".".join(map(str, problem["loc"])), str(problem["loc"][-1])
     if problem["type"] == "extra_forbidden":
         parts: dict[str, type[BaseModel]] = {"budgets": Budget, "exceptions": Exceptional, "published": Published}
-        parts |= {"peers": Peer, "analyses": Analysis, "twins": Twins, "leaderboard": Leaderboard}
+        parts |= {"peers": Peer, "analyses": AnalysisSection, "twins": Twins, "leaderboard": Leaderboard}
         accepted = list(parts.get(str(problem["loc"][0]), Experiment).model_fields)
         return sentence(f"{file}: {where}", "unknown key", near=nearest(last, accepted), accepted=accepted)
     message = problem["msg"].removeprefix("Value error, ")

@@ -15,7 +15,7 @@ from rlmem.config.messages import mistake, nearest
 from rlmem.evidence.expect import Expectation, Expected, Untestable, parse_all
 from rlmem.evidence.registration import Registration, Version
 from rlmem.evidence.sections import (
-    Analysis,
+    AnalysisSection,
     Axis,
     Budget,
     Exceptional,
@@ -81,7 +81,7 @@ class Experiment(Part):
     task: str | dict[str, str] | None = None
     twins: Twins | None = None
     leaderboard: Leaderboard | None = None
-    analyses: tuple[Analysis, ...] = ()
+    analyses: tuple[AnalysisSection, ...] = ()
     also: tuple[str, ...] = ()
     mean: bool = True
     alone: bool = False

@@ -21,7 +21,7 @@ from rlmem.evidence.measure import Measured
 from rlmem.evidence.records import Record, shipped_records
 from rlmem.evidence.runner import Runner
 from rlmem.evidence.sections import Lines
-from rlmem.evidence.training import Populations, Training
+from rlmem.evidence.training import Populations, TrainingRuns
 from rlmem.evidence.verdict import Outcome, Word
 from rlmem.record.tables import Cell, Table
 
@@ -36,13 +36,13 @@ def runner_of(
 
     rows: rows of the user's own, beside those that the folder of the runs remembers
     """
-    kinds: dict[str, type[Runner]] = {"train": Training, "population": Populations}
+    kinds: dict[str, type[Runner]] = {"train": TrainingRuns, "population": Populations}
     kind = kinds.get(planned.run, Measured)
-    if rows and kind is not Training:
+    if rows and kind is not TrainingRuns:
         problem = "only training runs can have rows of your own"
         raise mistake(f"--rows {next(iter(rows))}", problem, example="rlmem reproduce rlmem/leaderboard")
     runner = kind(planned, root, folder)
-    if kind is Training:
+    if kind is TrainingRuns:
         runner.planned = runner.planned.with_rows({**remembered(runner.runs / CELLS), **(rows or {})})
     return runner
 

@@ -61,7 +61,7 @@ class Dial:
 
 
 @dataclass(frozen=True)
-class Panel:
+class Dials:
     """A task and two of its dials.
 
     name: in tables and files
@@ -92,13 +92,13 @@ DATA = plainyaml.read(Path(__file__).with_name("panels.yaml"))
 BASE: dict[str, str] = DATA["base"]
 """What all cells have in common, unless the command says otherwise."""
 PANELS = tuple(
-    Panel(name, panel["env"], Dial(*panel["across"]), Dial(*panel["up"]), panel["says"], panel.get("fixed", {}))
+    Dials(name, panel["env"], Dial(*panel["across"]), Dial(*panel["up"]), panel["says"], panel.get("fixed", {}))
     for name, panel in DATA["panels"].items()
 )
 """The panels in the order in which they are drawn."""
 
 
-def specification(overrides: Sequence[str], panels: Sequence[Panel] = PANELS) -> SweepSpec:
+def specification(overrides: Sequence[str], panels: Sequence[Dials] = PANELS) -> SweepSpec:
     """The jobs of a profile: those cells for every value of `overrides`. Raises UserError for keys that cells set."""
     lines = _by_key(overrides)
     for key, line in lines.items():
@@ -148,7 +148,7 @@ def _file_name(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Profile:
+class MemoryProfile:
     """The scores of one memory: 0 for guessing, 1 for right answers alone.
 
     label: the memory, and what else tells it from the others
@@ -160,7 +160,7 @@ class Profile:
     scores: Mapping[tuple[str, int, int], float]
     seeds: int
 
-    def mean(self, panel: Panel) -> float | None:
+    def mean(self, panel: Dials) -> float | None:
         """The mean of a panel; None where a cell is missing."""
         return _mean_of_all([self.scores.get((panel.name, across, up)) for across, up, _ in panel.cells()])
 
@@ -171,7 +171,7 @@ def _mean_of_all(values: Sequence[float | None]) -> float | None:
     return fmean(known) if len(known) == len(values) else None
 
 
-def profiles(folder: Path) -> tuple[list[Profile], list[Panel]]:
+def profiles(folder: Path) -> tuple[list[MemoryProfile], list[Dials]]:
     """The profiles in a folder, in the order of their jobs, and the panels that they have.
 
     Raises UserError if it holds none.
@@ -192,7 +192,7 @@ def profiles(folder: Path) -> tuple[list[Profile], list[Panel]]:
             guess = chance(panel.env)
             scores.append((job.result - guess) / (1 - guess))
     of_labels = [
-        Profile(label, {cell: fmean(s) for cell, s in scores.items() if s}, max(map(len, scores.values())))
+        MemoryProfile(label, {cell: fmean(s) for cell, s in scores.items() if s}, max(map(len, scores.values())))
         for label, scores in by_label.items()
     ]
     names = {name for scores in by_label.values() for name, *_ in scores}
@@ -221,7 +221,7 @@ def chance(env: str) -> float:
     return float(task.scores().memoryless)
 
 
-def table(every: Sequence[Profile], panels: Sequence[Panel]) -> Table:
+def table(every: Sequence[MemoryProfile], panels: Sequence[Dials]) -> Table:
     """The mean of every panel for every memory, the best mean over all panels first."""
     rows = []
     for profile in every:
@@ -231,7 +231,7 @@ def table(every: Sequence[Profile], panels: Sequence[Panel]) -> Table:
     return Table("", ["memory", *(panel.name for panel in panels), "mean"], rows, digits=2)
 
 
-def cells(every: Sequence[Profile], panels: Sequence[Panel]) -> Table:
+def cells(every: Sequence[MemoryProfile], panels: Sequence[Dials]) -> Table:
     """Every score, one a row."""
     rows = [
         [profile.label, panel.name, panel.env, across, up, profile.scores.get((panel.name, across, up))]
@@ -242,7 +242,7 @@ def cells(every: Sequence[Profile], panels: Sequence[Panel]) -> Table:
     return Table("", ["memory", "panel", "env", "across", "up", "score"], rows)
 
 
-def picture(profile: Profile, panels: Sequence[Panel]) -> Figure:
+def picture(profile: MemoryProfile, panels: Sequence[Dials]) -> Figure:
     """A heat map for each panel, with the scores in its cells."""
     across = min(ACROSS, len(panels))
     down = -(-len(panels) // across)
@@ -256,7 +256,7 @@ def picture(profile: Profile, panels: Sequence[Panel]) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, profile: Profile, panel: Panel) -> None:
+def _draw(axes: Axes, profile: MemoryProfile, panel: Dials) -> None:
     scores = [[profile.scores.get((panel.name, x, y), np.nan) for x in panel.across.values] for y in panel.up.values]
     axes.imshow(scores, cmap=COLOURS, vmin=0, vmax=1, origin="lower", aspect="auto")
     figures.as_image(axes)
@@ -270,7 +270,7 @@ def _draw(axes: Axes, profile: Profile, panel: Panel) -> None:
                 axes.text(column, row, f"{score:.2f}".replace("-0.00", "0.00"), ha="center", va="center", color=colour)
 
 
-def write(every: Sequence[Profile], panels: Sequence[Panel], folder: Path) -> list[Path]:
+def write(every: Sequence[MemoryProfile], panels: Sequence[Dials], folder: Path) -> list[Path]:
     """Write the table, the scores and the pictures into `folder`; returns the files."""
     texts = {"table.md": table(every, panels).markdown(), "cells.csv": cells(every, panels).csv()}
     files = [folder / name for name in texts]
@@ -285,7 +285,7 @@ def write(every: Sequence[Profile], panels: Sequence[Panel], folder: Path) -> li
     return files
 
 
-def page(every: Sequence[Profile], panels: Sequence[Panel], budget: str, file: Path) -> None:
+def page(every: Sequence[MemoryProfile], panels: Sequence[Dials], budget: str, file: Path) -> None:
     """Put the profiles between the marks of a page, and their pictures into images/profile next to it.
 
     A file without the marks is refused; one that does not exist becomes a page of the profiles only.
@@ -296,7 +296,7 @@ def page(every: Sequence[Profile], panels: Sequence[Panel], budget: str, file: P
     put(file, "profiles", f"{budget}\n\n{table(every, panels).markdown()}\n{shown}\n", drawings)
 
 
-def budget(every: Sequence[Profile], steps: str, command: Sequence[str]) -> str:
+def budget(every: Sequence[MemoryProfile], steps: str, command: Sequence[str]) -> str:
     """What the profiles cost, in a sentence; `steps` as they are given on the command line."""
     seeds = max(profile.seeds for profile in every)
     runs = "One run" if seeds == 1 else f"{seeds} runs"

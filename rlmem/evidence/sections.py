@@ -152,7 +152,7 @@ class Leaderboard(Part):
     second: str | None = None
 
 
-class Analysis(Part):
+class AnalysisSection(Part):
     """An analysis that `rlmem analyze` makes of every finished run."""
 
     what: str

@@ -211,7 +211,7 @@ def mann_whitney_u(x: Array, y: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Profile:
+class PerformanceProfile:
     """A performance profile: the fraction of scores above each threshold, with a confidence band, all [threshold]."""
 
     thresholds: Array
@@ -229,7 +229,7 @@ def performance_profile(
     rng: np.random.Generator,
     repetitions: int = REPETITIONS,
     level: float = LEVEL,
-) -> Profile:
+) -> PerformanceProfile:
     """The fraction above every threshold tau (Agarwal et al. 2021, arXiv:2108.13264, sec. 4.2), scores [run, task].
 
         F(tau) = mean over runs and tasks of [score > tau], the run-score distribution
@@ -246,7 +246,7 @@ def performance_profile(
 
     replicates = bootstrap(values, above, rng=rng, repetitions=repetitions, width=len(tau))
     low, high = percentile_bounds(replicates if len(values) > 1 else np.full_like(replicates, np.nan), level)
-    return Profile(tau, above(values), low, high, level)
+    return PerformanceProfile(tau, above(values), low, high, level)
 
 
 def ranks(

@@ -29,7 +29,7 @@ from rlmem.evidence.leaderboard import size_of
 from rlmem.evidence.metrics import BESIDE, curve, curve_key, made_of, read
 from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.runner import Collected, Runner
-from rlmem.evidence.sections import Analysis
+from rlmem.evidence.sections import AnalysisSection
 from rlmem.jobs.jobs import Job
 from rlmem.jobs.manifest import Manifest
 from rlmem.jobs.multirun import check_jobs
@@ -52,7 +52,7 @@ POINTS = 200
 """The greatest number of points that are kept of a curve."""
 
 
-class Training(Runner):
+class TrainingRuns(Runner):
     """Every cell and seed is one training run, and all of them are one sweep."""
 
     def check(self, cells: Sequence[Cell], files: bool = True) -> None:
@@ -173,14 +173,14 @@ class Training(Runner):
         return found
 
 
-def _note(analysis: Analysis, run_dir: Path) -> tuple[Path, str]:
+def _note(analysis: AnalysisSection, run_dir: Path) -> tuple[Path, str]:
     """The file beside an analysis that holds the options an experiment asked for, and these options as text."""
     from rlmem.analysis.output import ASKED
 
     return run_dir / "analysis" / analysis.what / ASKED, json.dumps(analysis.options, sort_keys=True)
 
 
-def _is_made(analysis: Analysis, run_dir: Path) -> bool:
+def _is_made(analysis: AnalysisSection, run_dir: Path) -> bool:
     """Whether the run has this analysis with these options, rather than one made by hand or for another item."""
     note, asked = _note(analysis, run_dir)
     return note.exists() and received.text(note) == asked

@@ -37,7 +37,7 @@ UNBROKEN, REFRESH = 1000, 2.0
 
 
 @dataclass(frozen=True)
-class Row:
+class JobRow:
     """A job with its environment steps so far and its newest return.
 
     Its state is that of the manifest, or `interrupted` if the process that ran it is gone.
@@ -49,14 +49,14 @@ class Row:
     score: float | None
 
 
-def rows(manifest: Manifest) -> list[Row]:
+def rows(manifest: Manifest) -> list[JobRow]:
     """The jobs of a sweep, with their progress."""
     found = []
     for job in manifest.jobs():
         state, steps, score = manifest.state(job), job.total_steps or 0, job.result
         if state != "done" or any("evaluation.stop_at=" in line for line in job.overrides):  # else known unread
             steps, score = steps_and_return(manifest.folder / job.name) if job.attempts else (0, None)
-        found.append(Row(job, state, steps, score))
+        found.append(JobRow(job, state, steps, score))
     return found
 
 
@@ -103,7 +103,7 @@ def as_json(folder: Path) -> str:
     return strictjson.dumps(about | {"jobs": [_as_dict(row, row.job, folder) for row in found]}, indent=2)
 
 
-def _as_dict(row: Row, job: Job, folder: Path) -> dict[str, Any]:
+def _as_dict(row: JobRow, job: Job, folder: Path) -> dict[str, Any]:
     return {
         **{key: getattr(job, key) for key in ("number", "name", "overrides", "config_hash", "total_steps")},
         **{key: getattr(job, key) for key in ("host", "attempts", "failures", "exit_code", "error")},
@@ -116,7 +116,7 @@ def _as_dict(row: Row, job: Job, folder: Path) -> dict[str, Any]:
     }
 
 
-def counts(found: Sequence[Row]) -> Text:
+def counts(found: Sequence[JobRow]) -> Text:
     """`12 jobs: 7 done, 2 running, 3 waiting`, coloured."""
     count = Counter(row.state for row in found)
     parts = [Text(f"{count[state]} {state}", style) for state, style in COLOURS.items() if count[state]]
@@ -131,7 +131,7 @@ def empty_table(*columns: str) -> Table:
     return made
 
 
-def table(found: Sequence[Row]) -> Table:
+def table(found: Sequence[JobRow]) -> Table:
     drawn = empty_table("job", "state", "steps>", "return>", "host", "attempts>", "seen>", "last error")
     for column in drawn.columns[1:-1]:  # names and errors may be long
         column.no_wrap = True

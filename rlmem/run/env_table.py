@@ -18,7 +18,7 @@ PLAYERS = ("random", "memoryless", "oracle")
 
 
 @dataclass
-class Row:
+class TaskRow:
     """One option of conf/env at one level, or on one backend. Scores are mean returns; None: they are unknown.
 
     `recall` is how many slots back what must be recalled lies, at least and at most: "0" where nothing
@@ -40,7 +40,7 @@ class Row:
     backend: str | None = None
 
 
-def rows(lines: Sequence[str] = (), names: Sequence[str] = ()) -> list[Row]:
+def rows(lines: Sequence[str] = (), names: Sequence[str] = ()) -> list[TaskRow]:
     """A row for every option and level, with the folders in `lines`; what cannot be built has only a description.
 
     An option without levels has a row for each of its backends, the default first.
@@ -68,9 +68,9 @@ def _other_backends(node: dict[str, Any]) -> list[str]:
     return [other for other in get_args(accepted) if get_origin(accepted) is Literal and other != node["backend"]]
 
 
-def _row(file: Path, node: dict[str, Any]) -> tuple[Row, Any]:
+def _row(file: Path, node: dict[str, Any]) -> tuple[TaskRow, Any]:
     level, backend = (None if node.get(key) is None else str(node[key]) for key in ("level", "backend"))
-    row = Row(file.stem, level, description(file), backend=backend)
+    row = TaskRow(file.stem, level, description(file), backend=backend)
     if "???" in node.values():  # the user names the environment
         return row, None
     try:

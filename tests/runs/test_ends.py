@@ -28,7 +28,7 @@ from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import Progress
 from rlmem.run.train import train
 from rlmem.core import signals
-from rlmem.core.command import Output, Unread
+from rlmem.core.command import OutputStream, Unread
 from rlmem.core.signals import Requests, Stopped, stopping_politely
 
 RUN = ["train", "env=two_step_cue", *AGENT, "memory=mlp", "evaluation.every=250", "checkpoint.every=null"]
@@ -193,10 +193,10 @@ def test_results_of_a_run_end_like_all_others(in_tmp, arguments, full, gone):
 
 
 def test_output_that_cannot_be_written_is_dropped_and_said_once(gone):
-    going_on = Output(gone, ends=False)
+    going_on = OutputStream(gone, ends=False)
     assert [going_on.write(b"abc"), going_on.write(memoryview(b"de"))] == [3, 2]
     assert going_on.lost is not None and going_on.lost.errno == errno.EPIPE
-    ending = Output(gone, ends=True)
+    ending = OutputStream(gone, ends=True)
     with pytest.raises(Unread):
         ending.write(b"abc")
     assert ending.write(b"abc") == 3
@@ -210,7 +210,7 @@ def test_output_waits_for_a_pipe_that_does_not_wait_by_itself():
         [sys.executable, "-c", "import sys; print(len(sys.stdin.read()))"], stdin=reader, stdout=-1
     )
     os.close(reader)
-    with io.BufferedWriter(Output(writer, ends=True)) as stream:
+    with io.BufferedWriter(OutputStream(writer, ends=True)) as stream:
         stream.write(text)
     os.close(writer)
     assert drain.communicate(timeout=240)[0] == b"1048576\n"

@@ -14,7 +14,7 @@ from reference.screens import Screen, screen
 from rlmem.config.catalog import catalog
 from rlmem.config.targets import build, locate
 from rlmem.core.errors import UserError
-from rlmem.run.env_table import PLAYERS, Row, rows
+from rlmem.run.env_table import PLAYERS, TaskRow, rows
 
 UP = "../../"
 SCORES = (
@@ -29,14 +29,14 @@ LEGEND = (
 
 def pages() -> dict[str, Page]:
     options = catalog()["env"]
-    levels: dict[str, list[Row]] = defaultdict(list)
+    levels: dict[str, list[TaskRow]] = defaultdict(list)
     for row in rows():
         levels[row.name].append(row)
     every = {f"reference/env/{name}.md": page(name, text, levels[name]) for name, text in options.items()}
     return {"reference/env/index.md": index(options, levels)} | every
 
 
-def index(options: dict[str, str], levels: dict[str, list[Row]]) -> Page:
+def index(options: dict[str, str], levels: dict[str, list[TaskRow]]) -> Page:
     listed = [
         (f"[`{name}`]({name}.md)", prose(text, UP), *(number(getattr(levels[name][0], player)) for player in PLAYERS))
         for name, text in options.items()
@@ -48,7 +48,7 @@ def index(options: dict[str, str], levels: dict[str, list[Row]]) -> Page:
     return Page(sections("# Environments", said, table(("`env=`", "", *PLAYERS), listed)), "docs/environments.md")
 
 
-def page(name: str, description: str, levels: list[Row]) -> Page:
+def page(name: str, description: str, levels: list[TaskRow]) -> Page:
     found = node("env", name)
     cls, seen = built(found)
     thing = cls or locate(found["_target_"])
@@ -74,7 +74,7 @@ def page(name: str, description: str, levels: list[Row]) -> Page:
     return Page(text, file_of(thing), pictures)
 
 
-def lines(name: str, found: dict[str, Any], row: Row, streams: bool) -> str:
+def lines(name: str, found: dict[str, Any], row: TaskRow, streams: bool) -> str:
     """What to type to train in it and to watch it; `streams`: nothing acts in it."""
     if "???" in found.values():
         return ""
@@ -105,7 +105,7 @@ def rule_card(cls: Any) -> bool:
     return inspect.isclass(cls) and ("tests" in vars(cls) or "| |" in (cls.__doc__ or ""))
 
 
-def scored(levels: list[Row]) -> str:
+def scored(levels: list[TaskRow]) -> str:
     """What is seen and done at each level, and what returns are known."""
     shown = [
         (
@@ -124,7 +124,7 @@ def scored(levels: list[Row]) -> str:
     return "\n\n".join([text, *([SCORES] if known else []), LEGEND]) if text else ""
 
 
-def returns(row: Row) -> list[float | None]:
+def returns(row: TaskRow) -> list[float | None]:
     return [getattr(row, player) for player in PLAYERS]
 
 

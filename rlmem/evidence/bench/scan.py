@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rlmem.core.errors import UserError
-from rlmem.evidence.bench.skeleton import Bench, Numbers, Table, quotient
+from rlmem.evidence.bench.skeleton import Bench, Numbers, PlottedTable, quotient
 from rlmem.evidence.bench.timing import Run, Times
 from rlmem.scan import Engine, chosen_engine, linear_scan
 
@@ -57,7 +57,7 @@ class ScanBench(Bench):
         times = self.turns({COPY: copying, engine: scan(1)}, at_least=0.01)
         return times[engine], times[COPY]
 
-    def tables(self, result: Numbers) -> list[Table]:
+    def tables(self, result: Numbers) -> list[PlottedTable]:
         case_of = lambda row: (",".join(map(str, row["shape"])), row["kind"], row["decay"])  # noqa: E731
         ran = list(dict.fromkeys(row["engine"] for row in result["scans"] if row["seconds"]))
         rows = []
@@ -68,7 +68,7 @@ class ScanBench(Bench):
             rows.append((*case, 1e3 * copy, *times, *(quotient(found[engine]["copy_share"], 0.01) for engine in ran)))
         shares = dict.fromkeys((f"{engine}, %" for engine in ran), "% of the speed of copying")
         title = "scan, forward + backward: ms, and % of the speed of copying"
-        return [Table(title, ("B,T,D", "numbers", "decay"), dict.fromkeys((COPY, *ran), "ms") | shares, rows)]
+        return [PlottedTable(title, ("B,T,D", "numbers", "decay"), dict.fromkeys((COPY, *ran), "ms") | shares, rows)]
 
     def notes(self, result: Numbers) -> list[str]:
         return [f"{row['engine']}: {row['note']}" for row in result["scans"] if row["note"]]

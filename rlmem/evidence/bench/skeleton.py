@@ -32,7 +32,7 @@ progress = partial(track, console=Console(stderr=True), transient=True)
 
 
 @dataclass(frozen=True)
-class Table:
+class PlottedTable:
     """A table whose numbers can be drawn.
 
     texts: headings of the columns of texts, which name the rows
@@ -80,7 +80,7 @@ class Bench(Stopwatch, ABC):
         """
 
     @abstractmethod
-    def tables(self, result: Numbers) -> Iterable[Table]:
+    def tables(self, result: Numbers) -> Iterable[PlottedTable]:
         """The tables of the numbers, which the plot is drawn from."""
 
     def notes(self, result: Numbers) -> Iterable[str]:
@@ -176,7 +176,7 @@ def verdict(what: str, ratio: float, goal: float, digits: str = ".1f", remark: s
     return f"{what} {ratio:{digits}}x ({remark}goal {goal:g}x: {'reached' if ratio >= goal else 'missed'})"
 
 
-def plot(all_tables: Sequence[Table]) -> Any:
+def plot(all_tables: Sequence[PlottedTable]) -> Any:
     """A figure with a row of panels for each table; a panel has a row of dots for each row of the table."""
     drawn = [table for table in all_tables if table.rows]
     columns = max((len(table.panels()) for table in drawn), default=1)

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from rlmem.config.compose import load
 from rlmem.core.errors import UserError, extra
-from rlmem.evidence.bench.skeleton import Bench, Numbers, Table, quotient, verdict
+from rlmem.evidence.bench.skeleton import Bench, Numbers, PlottedTable, quotient, verdict
 from rlmem.loops.base import Loop
 from rlmem.record.recorder import Progress, Recorder
 from rlmem.run.assemble import assemble
@@ -56,12 +56,12 @@ class TrainBench(Bench):
             result["time_shares"] = {name: it.loop.shares() for name, it in ours.items()}
             yield
 
-    def tables(self, result: Numbers) -> list[Table]:
+    def tables(self, result: Numbers) -> list[PlottedTable]:
         rows = []
         for name, steps in result["steps_per_second"].items():
             rows.append((name, steps, *(quotient(result["time_shares"].get(name, {}).get(p), 0.01) for p in SHARES)))
         columns = {"steps/s": "steps per second", **dict.fromkeys((f"{part}, %" for part in SHARES), "% of the time")}
-        return [Table(result["setting"], [""], columns, rows)]
+        return [PlottedTable(result["setting"], [""], columns, rows)]
 
     def verdicts(self, result: Numbers) -> Iterator[str]:
         for name, (other, goal) in GOALS.items():

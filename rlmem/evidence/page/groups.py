@@ -20,7 +20,7 @@ from rlmem.core.errors import UserError, reading
 from rlmem.evidence import metrics
 from rlmem.evidence.cost import duration
 from rlmem.evidence.metrics import GREEDY, TRAINING
-from rlmem.evidence.page.settings import COLUMN, Settings, between_rows, labels, read_run, settings_of, twins
+from rlmem.evidence.page.settings import COLUMN, RunSettings, between_rows, labels, read_run, settings_of, twins
 from rlmem.evidence.records import Curve, Place, Record
 from rlmem.evidence.statistics import ANY, Range, contrast
 from rlmem.evidence.twins import table
@@ -86,7 +86,7 @@ class Group(Section):
     """
 
     alike: Mapping[str, str] = field(default_factory=dict)
-    settings: Sequence[Settings] = ()
+    settings: Sequence[RunSettings] = ()
 
     @property
     def metric(self) -> str:
@@ -214,7 +214,7 @@ def group(name: str, runs: Sequence[ListedRun], command: str | None, left_out: S
     )
 
 
-def possible(key: str, run: Settings) -> Range:
+def possible(key: str, run: RunSettings) -> Range:
     """The values that a key of metrics.jsonl can have in a run."""
     return metrics.range_of_key(key, run.options.get(COLUMN, ""), run.options.get("wrapper", "[]"))
 

@@ -31,7 +31,7 @@ OBSERVE, FULL = "env.observe", "full"
 
 
 @dataclass(frozen=True)
-class Settings:
+class RunSettings:
     """The settings of one run.
 
     options: group -> option
@@ -55,7 +55,7 @@ class Settings:
         return self.options.get(key.partition(".")[0])
 
 
-def settings_of(run_dir: Path | None, overrides: Sequence[str]) -> Settings:
+def settings_of(run_dir: Path | None, overrides: Sequence[str]) -> RunSettings:
     """The settings that distinguish a run; those of its overrides alone where it has no directory yet."""
     asked = {key: _as_stored(value) for key, _, value in (line.lstrip("+").partition("=") for line in overrides)}
     defaults, whole = default_choices(), True
@@ -71,7 +71,7 @@ def settings_of(run_dir: Path | None, overrides: Sequence[str]) -> Settings:
     seed = values.get("seed", "0")
     values = {key: value for key, value in values.items() if key.partition(".")[0] not in APART and key not in choices}
     keys = [key for key in asked if key not in choices]
-    return Settings(options, values, keys, whole, int(seed) if re.fullmatch("[0-9]{1,18}", seed) else 0)
+    return RunSettings(options, values, keys, whole, int(seed) if re.fullmatch("[0-9]{1,18}", seed) else 0)
 
 
 def read_run(run_dir: Path | None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -101,7 +101,7 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
             yield f"{prefix}{key}", to_text(value)
 
 
-def labels(runs: Sequence[Settings]) -> tuple[list[tuple[str, str]], dict[str, str]]:
+def labels(runs: Sequence[RunSettings]) -> tuple[list[tuple[str, str]], dict[str, str]]:
     """Row and column of every run, and `all runs` or options -> the overrides that they share and no name shows.
 
     Rows are named by what varies, and columns by the environment if it varies.
@@ -121,14 +121,14 @@ def labels(runs: Sequence[Settings]) -> tuple[list[tuple[str, str]], dict[str, s
     return places, _alike(runs, [key for key in every if key not in keys]) if len(runs) > 1 else {}
 
 
-def between_rows(runs: Sequence[Settings], places: Sequence[tuple[str, str]]) -> str:
+def between_rows(runs: Sequence[RunSettings], places: Sequence[tuple[str, str]]) -> str:
     """The keys in which rows differ within any column, but for those of the memory.
 
     A group stands for its keys where its options differ. The text is empty for a single row, and where nothing is found
     among the settings of the command line, since defaults may differ.
     """
     whole = any(run.whole for run in runs)
-    columns: dict[str, list[Settings]] = defaultdict(list)
+    columns: dict[str, list[RunSettings]] = defaultdict(list)
     for run, (_, column) in zip(runs, places, strict=True):
         if run.whole == whole:
             columns[column].append(run)
@@ -142,7 +142,7 @@ def between_rows(runs: Sequence[Settings], places: Sequence[tuple[str, str]]) ->
     return (", ".join(found) or "nothing but the memory" * whole) if several else ""
 
 
-def _differs(key: str, runs: Sequence[Settings]) -> bool:
+def _differs(key: str, runs: Sequence[RunSettings]) -> bool:
     """True if a key distinguishes runs with equal options, or was set to different values."""
     having = [run for run in runs if key in run.values]
     if any(run.asks(key) for run in runs):
@@ -153,20 +153,20 @@ def _differs(key: str, runs: Sequence[Settings]) -> bool:
     return len(defaults) > len({options for options, _ in defaults})  # defaults may differ with options and versions
 
 
-def _options(run: Settings, groups: Iterable[str], runs: Sequence[Settings]) -> list[str]:
+def _options(run: RunSettings, groups: Iterable[str], runs: Sequence[RunSettings]) -> list[str]:
     """`ffm`, or `encoder=mlp` with the group where another group has an option of the same name."""
     taken = Counter(option for group in groups for option in {other.options.get(group, "") for other in runs})
     named = [(group, run.options[group]) for group in groups if run.options.get(group)]
     return [option if taken[option] == 1 else f"{group}={option}" for group, option in named]
 
 
-def _word(key: str, run: Settings, often: Mapping[str, int]) -> str:
+def _word(key: str, run: RunSettings, often: Mapping[str, int]) -> str:
     """`trace_size=16`: the last word of a group's key, unless another key ends in the same word."""
     last = key.rpartition(".")[2]
     return f"{last if often[last] == 1 and run.option_of(key) else key}={run.values[key]}"
 
 
-def _alike(runs: Sequence[Settings], keys: Iterable[str]) -> dict[str, str]:
+def _alike(runs: Sequence[RunSettings], keys: Iterable[str]) -> dict[str, str]:
     """`all runs` or options -> the overrides of these keys that they share."""
     found: dict[str, list[str]] = defaultdict(list)
     for key in keys:
@@ -177,7 +177,7 @@ def _alike(runs: Sequence[Settings], keys: Iterable[str]) -> dict[str, str]:
     return {who: " ".join(words) for who, words in found.items()}
 
 
-def twins(runs: Sequence[Settings], records: Sequence[Record], metric: str) -> list[TwinReturns]:
+def twins(runs: Sequence[RunSettings], records: Sequence[Record], metric: str) -> list[TwinReturns]:
     """Every agent that was run on a game and on its twin, beside the one without memory that was run on both.
 
     Twins differ in OBSERVE alone, and one of them has it at FULL. Agents without memory are compared with those of the

@@ -46,7 +46,7 @@ Weights = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Standing:
+class AgentProgress:
     """An agent's progress. `recent`: mean return of its newest episodes; `greedy`: of the evaluation at the end."""
 
     steps: int
@@ -129,7 +129,7 @@ class Member:
         kept.drop_after(state["step"])
         return Start(state["step"], state)
 
-    def train(self, episodes: int, seconds: float = float("inf")) -> Standing:
+    def train(self, episodes: int, seconds: float = float("inf")) -> AgentProgress:
         """Train until the agent has `episodes`, or for about `seconds`, at least for one turn of the loop."""
         began = monotonic()
         with self._named(), as_faults(lambda: self.loop.collector.steps):
@@ -140,11 +140,11 @@ class Member:
                     break
         return self.standing()
 
-    def standing(self) -> Standing:
+    def standing(self) -> AgentProgress:
         loop = self.loop
         recent = sum(loop.recent) / len(loop.recent) if loop.recent else None
         greedy = loop.last_evaluation.get("greedy", {}).get("return_mean") if loop.done else None
-        return Standing(loop.collector.steps, loop.total_steps, self.episodes, recent, loop.done, greedy)
+        return AgentProgress(loop.collector.steps, loop.total_steps, self.episodes, recent, loop.done, greedy)
 
     def last_returns(self, episodes: int) -> list[float]:
         """The returns of the newest `window` episodes."""

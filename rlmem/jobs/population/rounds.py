@@ -12,7 +12,7 @@ from rlmem.core.errors import Fault
 from rlmem.core.seeding import Streams
 from rlmem.core.signals import stopping_politely
 from rlmem.jobs.population.history import History
-from rlmem.jobs.population.member import SLICE, Ask, Member, Standing, in_this_process, on_ray
+from rlmem.jobs.population.member import SLICE, AgentProgress, Ask, Member, in_this_process, on_ray
 from rlmem.jobs.population.spec import Population, name, read
 from rlmem.record import rundir
 from rlmem.record.recorder import Progress
@@ -110,7 +110,7 @@ class Rounds:
                 self._train(standing, progress)
             progress.say(self._conclude(standing))
 
-    def _train(self, standing: dict[int, Standing], progress: Progress) -> None:
+    def _train(self, standing: dict[int, AgentProgress], progress: Progress) -> None:
         """Train until every agent has the episodes of the next round, or has spent its budget."""
         target = self.population.spec.target(len(self.history.rounds))
         while left := [agent for agent, one in standing.items() if one.episodes < target and not one.done]:
@@ -122,7 +122,7 @@ class Rounds:
             recent = [one.recent for one in standing.values() if one.recent is not None]
             progress.update(sum(one.steps for one in standing.values()), max(recent, default=None), {})
 
-    def _round(self, standing: dict[int, Standing], progress: Progress) -> None:
+    def _round(self, standing: dict[int, AgentProgress], progress: Progress) -> None:
         """Compare every agent with another, copy weights, save, and write the rows that make the round count."""
         spec, number = self.population.spec, len(self.history.rounds)
         target = spec.target(number)
@@ -145,7 +145,7 @@ class Rounds:
         self.history.append(rows)
         progress.say(f"round {number + 1}, {target:,} episodes each: {', '.join(copies) or 'nobody copies'}")
 
-    def _conclude(self, standing: Mapping[int, Standing]) -> str:
+    def _conclude(self, standing: Mapping[int, AgentProgress]) -> str:
         scores = {agent: one.greedy for agent, one in standing.items() if one.greedy is not None}
         best = max(scores, key=lambda agent: scores[agent])
         lines = [f"done: {len(self.history.rounds)} rounds, {self.history.copies} copies"]

@@ -12,7 +12,7 @@ from rlmem.evidence.catalog import read
 from rlmem.evidence.items import claims, papers
 from rlmem.evidence.records import Record, read_results
 from rlmem.evidence.tables import tables
-from rlmem.evidence.training import Training
+from rlmem.evidence.training import TrainingRuns
 from rlmem.evidence.verdict import Outcome
 from rlmem.record.tables import Table, cell_text
 from rlmem.run import forecast
@@ -83,7 +83,7 @@ def test_what_is_expected_of_cells_that_the_budget_leaves_out_is_not_tested(figu
 def test_a_run_is_continued_while_a_file_that_is_made_of_it_is_missing(figure, in_tmp):
     files = "files: {data/run: train run_dir=data/run, data/run.hdf5: dataset generate data/run}"
     figure.write_text(BASE.replace("laptop: {", f"laptop: {{{files}, "))
-    runner = Training(read(figure).at("laptop"), Path("reproduce"))
+    runner = TrainingRuns(read(figure).at("laptop"), Path("reproduce"))
     assert list(runner._missing()) == ["data/run", "data/run.hdf5"]
     Path("data/run").mkdir(parents=True)
     assert list(runner._missing()) == ["data/run", "data/run.hdf5"], "it may have been interrupted"

@@ -11,7 +11,7 @@ from rlmem.evidence import catalog
 from rlmem.evidence.catalog import read
 from rlmem.evidence.experiment import Planned
 from rlmem.evidence.page.groups import Group
-from rlmem.evidence.page.settings import Settings, twins
+from rlmem.evidence.page.settings import RunSettings, twins
 from rlmem.evidence.records import Record
 from rlmem.evidence.tables import tables
 from rlmem.evidence.training import size_remarks
@@ -165,7 +165,7 @@ def test_runs_of_a_sweep_are_twins_if_they_differ_in_what_is_observed_alone():
             **values,
         }
         for seed, score in enumerate(returns):
-            settings.append(Settings({"memory": memory, "env": "repeat_first", "algo": "ppo"}, given, []))
+            settings.append(RunSettings({"memory": memory, "env": "repeat_first", "algo": "ppo"}, given, []))
             records.append(Record(f"{memory} observe={observe}", "", seed, "done", {"final_eval": score}))
 
     add("gru", "partial", PARTIAL)
