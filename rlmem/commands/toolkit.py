@@ -41,9 +41,8 @@ class Parser(argparse.ArgumentParser):
         kinds = KINDS | kinds_of(self.module)
         for option in declared.options:
             if option.name not in MADE:
-                options = (
-                    _declared(sys.modules[__name__], "PoolFlags").options if option.kind == "PoolFlags" else [option]
-                )
+                of_pool = option.kind == "PoolFlags"
+                options = _declared(sys.modules[__name__], option.kind).options if of_pool else [option]
                 add_options(self, options, kinds)
         if extend := getattr(self.module, "extend", None):
             extend(self, words)

@@ -31,6 +31,7 @@ MOVED = {
     "rlmem.parallel.start": "rlmem.core.launch",
     "rlmem.population": "rlmem.jobs.population",
     "rlmem.replay": "rlmem.batching",
+    "rlmem.report": "rlmem.evidence.page",
     "rlmem.report.profile": "rlmem.evidence.profile",
     "rlmem.reproduction": "rlmem.evidence",
     "rlmem.seeding": "rlmem.core.seeding",

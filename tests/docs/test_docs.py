@@ -131,7 +131,7 @@ def test_the_refusals_shown_are_those_of_the_code(monkeypatch):
 
 
 def test_the_environment_variables_named_are_read():
-    files = [path for folder in ("scan", "system") for path in (ROOT / "rlmem" / folder).glob("*.py")]
+    files = [path for folder in ("scan", "core") for path in (ROOT / "rlmem" / folder).glob("*.py")]
     source = "".join(path.read_text() for path in files)
     named = re.findall(r"^\| `([A-Z0-9_]+)(?:=\w+)?` \|", (ROOT / "docs" / "memory.md").read_text(), re.MULTILINE)
     assert len(named) == 5

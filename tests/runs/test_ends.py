@@ -16,20 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import wait_for
+from helpers import assert_same_end, wait_for
 from python_process import Python, run_python
 from rich.console import Console
-from helpers import assert_same_end
 from small_runs import AGENT, CUE_DQN
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
-from rlmem.record.checkpoint import Checkpoints
-from rlmem.record.recorder import Progress
-from rlmem.run.train import train
 from rlmem.core import signals
 from rlmem.core.command import OutputStream, Unread
 from rlmem.core.signals import Requests, Stopped, stopping_politely
+from rlmem.record.checkpoint import Checkpoints
+from rlmem.record.recorder import Progress
+from rlmem.run.train import train
 
 RUN = ["train", "env=two_step_cue", *AGENT, "memory=mlp", "evaluation.every=250", "checkpoint.every=null"]
 LONG = [*RUN, "total_steps=100000", "evaluation.every=null", "run_dir=run", "on_exists=resume"]
@@ -267,8 +266,6 @@ def test_a_command_that_prints_is_ended_by_a_signal_as_any_other():
         wait_for(lambda: b"torch" in Path(f"/proc/{process.pid}/maps").read_bytes(), process)
         process.send_signal(signal.SIGTERM)
         assert process.wait(240) == -signal.SIGTERM
-
-
 
 
 @pytest.mark.slow

@@ -1,31 +1,28 @@
 """Off-policy runs: what the loop counts, warm-up, resume, options end to end, refusals."""
 
-from functools import partial
-from helpers import assert_same_end, saved
-from small_runs import REPLAY, REPLAY_CHOICES, REPLAY_TASKS
 import math
 import signal
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
-from helpers import killed_at, small_run, without_time
+from helpers import assert_same_end, saved, small_run
 from rlmem_envs.vector import vectorise
-from torch.utils._pytree import keystr, tree_flatten_with_path
+from small_runs import REPLAY, REPLAY_CHOICES, REPLAY_TASKS
 
 from rlmem.acting.collector import Collector
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
+from rlmem.core.signals import Stopped
 from rlmem.loops.off_policy import OffPolicyLoop
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import resume, train
-from rlmem.core.signals import Stopped
 
 run = partial(small_run, base=REPLAY)
 
@@ -164,7 +161,12 @@ def test_a_run_that_is_told_to_stop_saves_within_an_iteration_and_resumes_exactl
 def test_a_finished_run_can_be_trained_longer_even_if_it_ended_within_a_step(in_tmp, name, choice):
     """The last step of the first run counts for two of four environments: the replay keeps the holes of the others."""
     run_dir = run(
-        *REPLAY_TASKS[name], *REPLAY_CHOICES[choice], "total_steps=502", "algo.update_ratio=0.1", "algo.batch_size=400", "memory=mlp"
+        *REPLAY_TASKS[name],
+        *REPLAY_CHOICES[choice],
+        "total_steps=502",
+        "algo.update_ratio=0.1",
+        "algo.batch_size=400",
+        "memory=mlp",
     )
     resume(run_dir, ["total_steps=801"])
     rows = [row for row in read_jsonl(run_dir / "metrics.jsonl") if "update" in row]
@@ -206,10 +208,6 @@ def test_options_run_end_to_end(in_tmp, what):
     assert math.isfinite(evaluate_run(Path("run"), episodes=2)["sampled"]["return_mean"])
     if "priorities" in what:
         assert len(saved(Path("run"))["['replay']['table']['rows']['weight']"].unique()) > 1
-
-
-
-
 
 
 def test_a_run_says_what_it_chose_and_what_it_cannot_learn(in_tmp):

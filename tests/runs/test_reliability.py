@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 import time
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,21 +14,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from functools import partial
-from helpers import ROOT, assert_same_end, assert_same_weights, killed_at, small_run, weights, without_time
-from small_runs import AGENT, CUE_DQN, RECALL
+from helpers import ROOT, assert_same_end, killed_at, small_run, weights, without_time
 from python_process import run_python
 from rlmem_envs.diagnostics import two_step_cue
 from rlmem_envs.occlusion.robot import Robot
+from small_runs import CUE_DQN, RECALL
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.core.errors import Fault, UserError
+from rlmem.core.signals import Stopped, stopping_politely
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
-from rlmem.core.signals import Stopped, stopping_politely
 
 run = partial(small_run, base=RECALL)
 

@@ -1,20 +1,20 @@
 """Whole runs: the record, determinism, resume, evaluation, loggers, refusals."""
 
-from functools import partial
-from small_runs import SHORT
 import json
 import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
 from gymnasium.vector import VectorEnv
-from helpers import assert_resumes_exactly, assert_same_weights, killed_at, options, small_run, without_time
+from helpers import assert_same_weights, killed_at, options, small_run, without_time
 from python_process import run_python
+from small_runs import SHORT
 
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
@@ -228,8 +228,6 @@ def test_films_are_due_by_steps_and_one_that_fails_is_said_once(in_tmp, monkeypa
     said = [line for line in capsys.readouterr().out.splitlines() if "no videos from here on" in line]
     assert len(said) == 1 and "no display" in said[0]
     assert without_time(dark) == without_time(filmed)
-
-
 
 
 def test_resume_refuses_what_would_change_the_experiment(run_dir):

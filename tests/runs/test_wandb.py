@@ -10,14 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import killed_at, without_time
+from helpers import killed_at, small_run, without_time
 from python_process import Python
-from functools import partial
-from helpers import small_run
 from small_runs import SHORT
 from wandb_server import StoredRun, WandbServer
 
@@ -29,6 +28,8 @@ from rlmem.record.recorder import Recorder, read_jsonl
 from rlmem.run.train import resume
 
 KEY = "0" * 40
+
+run = partial(small_run, base=SHORT)
 
 
 @pytest.fixture(autouse=True)

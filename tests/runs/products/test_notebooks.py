@@ -1,11 +1,11 @@
 """The notebooks of docs run from an empty folder, with nothing but the wheel, and are stored without outputs."""
 
-from helpers import ROOT
 import zipfile
 from pathlib import Path
 
 import nbformat
 import pytest
+from helpers import ROOT
 from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))

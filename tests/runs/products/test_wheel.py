@@ -3,18 +3,16 @@
 It is built once, from the files that `.dockerignore` lets into the context of `docker build`, as the images do.
 """
 
-from docker_context import let_in
-from helpers import ROOT
 import os
-import re
-import shutil
 import subprocess
 import sys
 import zipfile
 from email import message_from_bytes
-from pathlib import Path
 
 import pytest
+from docker_context import let_in
+from helpers import ROOT
+
 
 def test_patterns_are_read_as_docker_reads_them():
     patterns = ["*", "!a", "!b/*/*.csv", "**/*.pyc", "a/no"]

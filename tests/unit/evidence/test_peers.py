@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from helpers import ROOT, changed
 
 from rlmem.commands.cli import main
@@ -273,7 +274,7 @@ FAMILIAR = [name for name in catalog.names() if name.startswith("familiar/")]
 @pytest.mark.parametrize("name", FAMILIAR)
 def test_familiar_games_stand_beside_cells_that_are_measured(name):
     experiment = catalog.find(name)
-    known = re.findall(r'^    "(\w+)": ', (ROOT / "benchmarks" / "peers" / "sb3.py").read_text(), re.MULTILINE)
+    known = yaml.safe_load((ROOT / "benchmarks" / "peers" / "sb3.yaml").read_text())
     peer = experiment.peers["sb3"]
     assert {peer.columns.get(column, column) for column in experiment.columns} <= set(known)
     for column in experiment.columns:
