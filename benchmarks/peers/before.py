@@ -98,6 +98,7 @@ class Version:
 
     def __init__(self, root: Path):
         self.root, self.modules = root, dict[str, ModuleType]()
+        self.finders = [it for it in sys.meta_path if type(it).__module__.partition(".")[0] not in OURS]
 
     @contextmanager
     def loaded(self) -> Iterator[None]:
@@ -106,10 +107,13 @@ class Version:
         outside = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in OURS}
         sys.modules.update(self.modules)
         sys.path[:0] = paths
+        finders = sys.meta_path[:]
+        sys.meta_path[:] = self.finders
         try:
             yield
         finally:
             del sys.path[:2]
+            self.finders, sys.meta_path[:] = sys.meta_path[:], finders
             mine = [name for name in sys.modules if name.partition(".")[0] in OURS]
             self.modules = {name: sys.modules.pop(name) for name in mine}
             sys.modules.update(outside)
@@ -119,8 +123,10 @@ class Version:
         clock, and those of acting and learning.
         """
         with self.loaded():
-            has_train = "def training_loop" in Path(self.root, "rlmem/evidence/bench/train.py").read_text()
-            module = import_module(f"rlmem.evidence.bench.{'train' if has_train else 'loop'}")
+            names = ("rlmem.evidence.bench.train", "rlmem.bench.train", "rlmem.bench.loop")  # of earlier commits, too
+            files = {name: Path(self.root, f"{name.replace('.', '/')}.py") for name in names}
+            there = (name for name, file in files.items() if file.exists())
+            module = import_module(next(name for name in there if "def training_loop" in files[name].read_text()))
             if not str(module.__file__).startswith(str(self.root)):
                 raise RuntimeError(f"{module.__file__} was loaded, which is not in {self.root}")
             loop = module.training_loop(["device=cpu", "total_steps=1000000000", *overrides], folder)

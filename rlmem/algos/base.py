@@ -16,6 +16,7 @@ from rlmem.acting.evaluate import Request, evaluate
 from rlmem.agents.actor_critic import Exploration
 from rlmem.agents.trunk import Trunks
 from rlmem.batching import Batching
+from rlmem.core.errors import UserError
 from rlmem.core.seeding import Streams
 from rlmem.core.spaces import ACTION_MASK, READABLE, component_sizes, is_flat, is_readable, is_tree
 from rlmem.core.types import Batch
@@ -205,6 +206,14 @@ class Algorithm(Learner):
     auxiliary_loss: Callable[[Batch, Tensor], Tensor] | None = None
     """A method of this name adds a loss of its own, a scalar, to every gradient step. It reads the rows of a batch and
     the features [B, T, F] of the critic's trunk, through which its gradient flows."""
+
+    def loss_beside(self, batch: Batch, features: Tensor) -> Tensor:
+        """What `auxiliary_loss` returns. Raises UserError if that is no scalar."""
+        assert self.auxiliary_loss is not None
+        loss = self.auxiliary_loss(batch, features)
+        if loss.dim():
+            raise UserError(f"{type(self).__name__}.auxiliary_loss: expected a scalar, got {list(loss.shape)}")
+        return loss
 
     def evaluate(self, agent: Any, env: Any, request: Request) -> Results:
         with one_thread():

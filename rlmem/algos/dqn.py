@@ -11,7 +11,7 @@ from rlmem.agents.actor_critic import Exploration
 from rlmem.agents.off_policy import QAgent
 from rlmem.agents.trunk import SlotFeatures, Trunks
 from rlmem.algos.base import Learner
-from rlmem.algos.off_policy import ActedSlots, Metrics, OffPolicy, q_spread
+from rlmem.algos.off_policy import Metrics, OffPolicy, Slots, q_spread
 from rlmem.algos.on_policy import feature_rank
 from rlmem.core.types import Batch, UnitFloat
 from rlmem.losses.off_policy import chosen, greedy_value, huber, huber_of_mean, rescaled, unscaled
@@ -84,7 +84,7 @@ class DQN(EpsilonGreedy, OffPolicy):
         return Exploration(steps < self.random_steps, epsilon, self.epsilon_per == "episode")
 
     def loss(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
-        slots = ActedSlots(batch)
+        slots = Slots(batch)
         features = self.agent.trunks.critic_features(batch)
         q_tm1 = chosen(self.agent.q(features.at(slots.acted)), self.agent.joint.index(slots.of(batch.action)))
         value = self._value(batch, features, slots)
@@ -105,11 +105,11 @@ class DQN(EpsilonGreedy, OffPolicy):
 
     @torch.no_grad()
     def diagnose(self, batch: Batch) -> Metrics:
-        features = self.agent.trunks.critic_features(batch).at(ActedSlots(batch).acted)
+        features = self.agent.trunks.critic_features(batch).at(Slots(batch).acted)
         return {"feature_rank": feature_rank(features), "q_spread": q_spread(self.agent.q(features))}
 
     @torch.no_grad()
-    def _value(self, batch: Batch, features: SlotFeatures, slots: ActedSlots) -> Tensor:
+    def _value(self, batch: Batch, features: SlotFeatures, slots: Slots) -> Tensor:
         """v [n] of the slots behind the acted ones; `features` are the online network's."""
         if self.target_memory == "own":
             q_target = self.target.q(self.target.trunks.critic_features(batch).at(slots.after))

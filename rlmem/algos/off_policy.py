@@ -36,7 +36,7 @@ LEAST_REWARD = 1e-6
 """The root mean square below which rewards are not scaled up to one: the user must then set `reward_scale`."""
 
 
-class ActedSlots:
+class Slots:
     """The n acted slots of a batch, and those behind them. Slots are numbered b * T + t.
 
     acted: [n], the slots in which the agent acted
@@ -208,7 +208,7 @@ class OffPolicy(ScaledRewards, HeadSettings):
         """
         loss, metrics, td_error = self.loss(batch)
         if self.auxiliary_loss is not None:
-            auxiliary = self.auxiliary_loss(batch, self.agent.trunks.read_critic(batch))
+            auxiliary = self.loss_beside(batch, self.agent.trunks.read_critic(batch))
             loss, metrics["auxiliary_loss"] = loss + auxiliary, auxiliary.detach()
         self.optim.zero_grad()
         loss.backward()
@@ -235,7 +235,7 @@ class OffPolicy(ScaledRewards, HeadSettings):
         for old, new in zip(*self.buffers, strict=True):
             old.copy_(new)
 
-    def returns(self, batch: Batch, slots: ActedSlots, value: Tensor) -> Tensor:
+    def returns(self, batch: Batch, slots: Slots, value: Tensor) -> Tensor:
         """The targets y [n] of the acted slots, without gradient, from the values v [n] of the slots behind them."""
         reward, v = batch.reward * (self.scale or 1.0), value.new_zeros(batch.reward.numel())
         v[slots.after] = value.detach()

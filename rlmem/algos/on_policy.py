@@ -127,7 +127,7 @@ class FromRollouts(HeadSettings, Algorithm):
 
     def auxiliary(self, batch: Batch, features: Tensor) -> dict[str, Tensor]:
         """The auxiliary loss of some rows by its name; {} without one. features: [B, T, F] of the critic's trunk."""
-        return {} if self.auxiliary_loss is None else {"auxiliary_loss": self.auxiliary_loss(batch, features)}
+        return {} if self.auxiliary_loss is None else {"auxiliary_loss": self.loss_beside(batch, features)}
 
     def taken(self, steps: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
         """The metrics of the steps that were taken, of those of all steps in their order."""

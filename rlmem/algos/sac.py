@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rlmem.agents.actor_critic import Exploration, MemoryGradient
 from rlmem.agents.off_policy import CategoricalAgent, ContinuousAgent, OffPolicyAgent, TanhGaussianAgent
 from rlmem.agents.trunk import SlotFeatures, Trunks
-from rlmem.algos.off_policy import ActedSlots, Metrics, OffPolicy, q_spread
+from rlmem.algos.off_policy import Metrics, OffPolicy, Slots, q_spread
 from rlmem.algos.on_policy import action_spread, actions_at_bounds, feature_rank, some
 from rlmem.core.types import Batch, PositiveFloat, PositiveUnitFloat
 from rlmem.loops.parts import OnNan
@@ -78,7 +78,7 @@ class OffPolicyActorCritic(OffPolicy):
         parts = {"critic": critic, "actor": [*own, *agent.policy.parameters()]}
         return parts | ({"auxiliary": auxiliary} if auxiliary else {})
 
-    def critic_loss(self, q_tm1: Tensor, target: Tensor, slots: ActedSlots) -> tuple[Tensor, Metrics, Tensor]:
+    def critic_loss(self, q_tm1: Tensor, target: Tensor, slots: Slots) -> tuple[Tensor, Metrics, Tensor]:
         """The twins' mean squared errors, summed; metrics; the mean absolute TD error [n].
 
         q_tm1: values of the actions taken by each twin, [twins, n]
@@ -96,7 +96,7 @@ class OffPolicyActorCritic(OffPolicy):
 
     @torch.no_grad()
     def diagnose(self, batch: Batch) -> Metrics:
-        slots = ActedSlots(batch).acted
+        slots = Slots(batch).acted
         actor, critic = (features.at(slots) for features in self.agent.trunks.features(batch))
         known = {"feature_rank": feature_rank(critic)}
         if not isinstance(self.agent, ContinuousAgent):
@@ -110,7 +110,7 @@ class OffPolicyActorCritic(OffPolicy):
             "action_spread": action_spread(action),
         }
 
-    def seen(self, actor: SlotFeatures, critic: SlotFeatures, slots: ActedSlots) -> Seen:
+    def seen(self, actor: SlotFeatures, critic: SlotFeatures, slots: Slots) -> Seen:
         """The features of the acted slots for each of the losses."""
         values = critic.at(slots.acted)
         if self.separate:
@@ -168,7 +168,7 @@ class SoftActorCritic(OffPolicyActorCritic):
         return self.temperature_lr if part == "temperature" else self.lr
 
     def loss(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
-        slots = ActedSlots(batch)
+        slots = Slots(batch)
         actor, critic = self.agent.trunks.features(batch)
         seen = self.seen(actor, critic, slots)
         temperature = self.agent.log_temperature.detach().exp()

@@ -10,7 +10,7 @@ from torch import Tensor
 from rlmem.agents.actor_critic import Exploration
 from rlmem.agents.off_policy import DeterministicAgent
 from rlmem.agents.trunk import Trunks
-from rlmem.algos.off_policy import ActedSlots, Metrics
+from rlmem.algos.off_policy import Metrics, Slots
 from rlmem.algos.sac import OffPolicyActorCritic, frozen
 from rlmem.core.types import Batch, NonNegativeFloat, PositiveInt
 
@@ -49,7 +49,7 @@ class TD3(OffPolicyActorCritic):
         return Exploration(random=steps < self.random_steps, noise=self.exploration_noise)
 
     def loss(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
-        slots = ActedSlots(batch)
+        slots = Slots(batch)
         actor, critic = self.agent.trunks.features(batch)
         seen = self.seen(actor, critic, slots)
         target = self.returns(batch, slots, self._value(batch, slots))
@@ -65,7 +65,7 @@ class TD3(OffPolicyActorCritic):
         return loss, metrics, td_error
 
     @torch.no_grad()
-    def _value(self, batch: Batch, slots: ActedSlots) -> Tensor:
+    def _value(self, batch: Batch, slots: Slots) -> Tensor:
         """v [n] of the slots behind the acted ones, by the target network."""
         actor, critic = (features.at(slots.after) for features in self.target.trunks.features(batch))
         action = self.target.policy(actor)

@@ -96,6 +96,8 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
         with streams.module_init("init"), one_thread():  # orthogonal weights round differently on more threads
             try:
                 agent = make_agent(config, algo, env, device).to(device)
+            except NotImplementedError:  # a RuntimeError too, of a class that is not filled in
+                raise
             except (RuntimeError, MemoryError) as error:  # torch's error for what is too large
                 raise UserError(f"memory={config.choices['memory']}: cannot be built ({one_line(error)})") from error
     agent.computes_in = settings.precision
