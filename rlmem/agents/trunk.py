@@ -91,7 +91,7 @@ class Trunk(nn.Module):
         y, _ = reader(x, self.initial_state(batch.shape[0]), batch.start[:, :-1])
         return nn.functional.pad(self._beside(y, inputs), (0, 0, 1, 0))
 
-    def _reader(self, inputs: Inputs) -> "tuple[Memory | FewInputs, Tensor]":
+    def _reader(self, inputs: Inputs) -> "tuple[Memory | NumberedInputs, Tensor]":
         """What reads slots, and what it reads of each: the memory, and what the encoder makes of the slot.
 
         Where few inputs are possible, each of them is encoded, and projected by a memory that does that first, once for
@@ -102,7 +102,7 @@ class Trunk(nn.Module):
         x, number = self.all_inputs(), self.few_inputs.number(inputs)
         if not self.projects:
             return self.memory, nn.functional.embedding(number, x)
-        return FewInputs(cast(Projecting, self.memory), x), number
+        return NumberedInputs(cast(Projecting, self.memory), x), number
 
     @of_weights
     def all_inputs(self) -> Tensor:
@@ -131,7 +131,7 @@ class Trunk(nn.Module):
 
 
 @dataclass
-class FewInputs:
+class NumberedInputs:
     """A memory that reads, in the place of a slot, the number of its projection.
 
     p: projections [n, P], of `Projecting.project_slots`

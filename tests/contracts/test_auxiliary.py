@@ -6,6 +6,7 @@ import pytest
 import torch
 from helpers import assert_resumes_exactly, fast_only, small_run
 
+from rlmem.core.errors import UserError
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import read_jsonl
 
@@ -18,8 +19,8 @@ from torch import nn
 from rlmem.algos.{module} import {base}
 
 class Own({base}):
-    def make_agent(self, make_trunk, action_space):
-        agent = super().make_agent(make_trunk, action_space)
+    def make_agent(self, trunks, action_space):
+        agent = super().make_agent(trunks, action_space)
         agent.auxiliary = nn.Linear(agent.trunks.critic.output_size, 1)
         return agent
 
@@ -48,3 +49,10 @@ def test_an_auxiliary_loss_trains_and_resumes_with_every_algorithm(in_tmp, monke
     states = [torch.load(path, weights_only=True)["agent"] for path in Checkpoints(Path("whole/checkpoints")).paths()]
     assert len(states) > 1 and not torch.equal(*(state["auxiliary.weight"] for state in states[-2:]))
     assert any("own/auxiliary_loss" in row for row in read_jsonl(in_tmp / "whole" / "metrics.jsonl"))
+
+
+def test_an_auxiliary_loss_that_is_no_scalar_is_named(in_tmp):
+    lines = ("from rlmem.algos.ppo import PPO", "class Rows(PPO):", "    def auxiliary_loss(self, batch, features):")
+    (in_tmp / "own_rows.py").write_text("\n".join([*lines, "        return features.sum(-1)"]))
+    with pytest.raises(UserError, match=r"Rows\.auxiliary_loss: .* scalar"):
+        small_run("algo=own_rows.Rows")

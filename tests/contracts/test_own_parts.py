@@ -2,15 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
-from helpers import SMALLEST
+from helpers import SMALLEST, small_run
+from pages import blocks
 
 from rlmem.commands.cli import main
 from rlmem.config.catalog import default_choices
 from rlmem.config.foreign import foreign_lines
 from rlmem.config.schema import GROUPS
+from rlmem.core.errors import UserError
 
 OWN = """
 from dataclasses import dataclass
@@ -82,3 +85,13 @@ def test_a_class_is_chosen_like_an_option(group, capsys):
 def test_another_user_may_choose_shipped_options_only():
     lines = [f"{group}=own_parts.X" for group in GROUPS] + ["+memory=gru,own_parts.X", "memory =x.Y"]
     assert list(foreign_lines(["memory=gru", "algo=ppo", *lines])) == lines
+
+
+def test_the_example_of_a_command_runs(capsys):
+    (example,) = (block.text for block in blocks("CONTRIBUTING.md") if "`rlmem count`" in block.text)
+    command: dict[str, Any] = {"__name__": "count"}
+    exec(example, command)
+    command["run"](small_run("checkpoint.every=16"), since=20)
+    assert capsys.readouterr().out.splitlines()[-1] == "1"
+    with pytest.raises(UserError, match="nothing_here"):
+        command["run"](Path("nothing_here"))

@@ -221,3 +221,11 @@ def test_the_keys_of_the_wandb_logger_are_explained_with_their_defaults():
     stated = {row["`logger.wandb.`"].strip("`"): row["default"].partition(",")[0].strip("`") for row in rows}
     assert yaml.safe_load(stated["mode"]) == node["mode"]
     assert yaml.safe_load(stated["init_timeout"]) == node["init_timeout"]
+
+
+@pytest.mark.parametrize("page", [*(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")), "CONTRIBUTING.md"])
+def test_the_files_that_a_page_names_exist(page):
+    files = re.findall(
+        r"`((?:rlmem|envs|benchmarks|tests|conf|docker)/[\w/.-]+\.\w+)`", (ROOT / page).read_text("utf-8")
+    )
+    assert not [file for file in files if not (ROOT / file).exists()]
