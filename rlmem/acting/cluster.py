@@ -118,4 +118,4 @@ def answer(ray: Any, reference: Any) -> Any:
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
-        raise error.cause from None
+        raise error.cause from error

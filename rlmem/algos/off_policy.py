@@ -130,6 +130,7 @@ class OffPolicy(ScaledRewards, HeadSettings):
     loop = OffPolicyLoop
 
     def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
+        """None, unless an algorithm has some."""
         return {}
 
     def outline(self, plan: Plan) -> Outline:

@@ -65,9 +65,11 @@ class FromRollouts(HeadSettings, Algorithm):
             agent.graphs.record(self)
 
     def explore(self, steps: int, total_steps: int) -> Exploration:
+        """Actions are those of the policy."""
         return ON_POLICY
 
     def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
+        """None, unless an algorithm has some."""
         return {}
 
     def outline(self, plan: Plan) -> Outline:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rlmem.analysis.declared import analyses, find
-from rlmem.commands.toolkit import MADE, Dir, Flag, Natural, Parser, Run, Step, Text, Trust, stdout_to_stderr
+from rlmem.commands.toolkit import NOT_FLAGS, Dir, Flag, Natural, Parser, Run, Step, Text, Trust, stdout_to_stderr
 from rlmem.core.command import show
 from rlmem.core.declared import PLAIN, Option, add_options
 from rlmem.core.strictjson import dumps
@@ -56,7 +56,7 @@ def extend(parser: Parser, words: Sequence[str]) -> None:
     listed = "\n".join(f"  {name:<15} {it.purpose}" for name, it in shipped.items())
     parser.description = f"{parser.description}\n\n{listed}"
     group = parser.add_argument_group("options of single analyses", argument_default=SUPPRESS)
-    taken = {*parser.names, *MADE, "help"}
+    taken = {*parser.names, *NOT_FLAGS, "help"}
     for name in dict.fromkeys(name for it in declared.values() for name in it.options if name not in taken):
         users = {what: it.options[name] for what, it in declared.items() if name in it.options}
         meaning = "; ".join(f"{what}{described(option)}" for what, option in users.items())

@@ -12,6 +12,7 @@ from rlmem.core.strictjson import dumps
 
 PRINTS = True
 GROUPS = ("config", "memory", "env", "encoder", "batching", "algo")
+"""What has a schema: whole configurations, and the options of a group."""
 Schema = Annotated[str, Kind(nargs="?", const="config", choices=GROUPS, metavar="GROUP")]
 
 

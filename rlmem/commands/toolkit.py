@@ -19,7 +19,7 @@ from rlmem.config.messages import mistake, nearest, shell
 from rlmem.core.declared import Declared, add_options, integer_from, read
 from rlmem.core.errors import UserError
 
-MADE = ("debug", "again")
+NOT_FLAGS = ("debug", "again")
 """Arguments of a `run` that are not made of a flag: of --debug, which all commands have, and of all that was typed."""
 
 
@@ -40,7 +40,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--debug", action="store_true", help="show the traceback of a mistake too")
         kinds = KINDS | kinds_of(self.module)
         for option in declared.options:
-            if option.name not in MADE:
+            if option.name not in NOT_FLAGS:
                 of_pool = option.kind == "PoolFlags"
                 options = _declared(sys.modules[__name__], option.kind).options if of_pool else [option]
                 add_options(self, options, kinds)
@@ -53,7 +53,7 @@ class Parser(argparse.ArgumentParser):
         values["again"] = shell("rlmem", self.verb, *(word for word in words if word != "--retry-failed"))
         if "pool" in self.names:
             values["pool"] = PoolFlags(**{name: values.pop(name) for name in PoolFlags.__dataclass_fields__})
-        for name in set(MADE) - set(self.names):
+        for name in set(NOT_FLAGS) - set(self.names):
             del values[name]
         return self.module.run(**values) or 0
 
@@ -97,6 +97,7 @@ def folder(text: str) -> Path:
 
 
 def device_list(text: str) -> tuple[str, ...]:
+    """Numbers or names of GPUs with commas between them."""
     devices = tuple(text.split(","))
     if "" in devices:
         raise argparse.ArgumentTypeError(f"expected numbers or names as in CUDA_VISIBLE_DEVICES, got {text!r}")
@@ -110,6 +111,7 @@ class Kind:
         self.how = how
 
 
+# Kinds of arguments: annotations that say how the words of a command line are read.
 Count = Annotated[int, Kind(type=integer_from(1), metavar="N")]
 Natural = Annotated[int, Kind(type=integer_from(0), metavar="N")]
 Several = Annotated[int, Kind(type=integer_from(2), metavar="N")]

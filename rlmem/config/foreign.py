@@ -13,7 +13,7 @@ from rlmem.core.moved import current
 
 PACKAGES = {
     "memory": ("rlmem.memory",),
-    "algo": ("rlmem.algos", "rlmem.algos.supervised"),
+    "algo": ("rlmem.algos",),
     "batching": ("rlmem.batching",),
     "encoder": ("rlmem.agents",),
     "env": ("rlmem_envs",),

@@ -23,10 +23,12 @@ MOVED = {
     "rlmem.losses.reduce": "rlmem.losses.on_policy",
     "rlmem.losses.returns": "rlmem.losses.on_policy",
     "rlmem.losses.sac": "rlmem.losses.off_policy",
+    "rlmem.memory.heads": "rlmem.memory.blocks",
     "rlmem.memory.torch_cell": "rlmem.memory.gru",
     "rlmem.nets": "rlmem.agents",
     "rlmem.nets.distributions": "rlmem.agents.heads",
     "rlmem.nets.few_inputs": "rlmem.agents.encoder",
+    "rlmem.nets.off_policy_heads": "rlmem.agents.heads",
     "rlmem.parallel": "rlmem.core.parallel",
     "rlmem.parallel.start": "rlmem.core.launch",
     "rlmem.population": "rlmem.jobs.population",
@@ -37,13 +39,17 @@ MOVED = {
     "rlmem.seeding": "rlmem.core.seeding",
     "rlmem.spaces": "rlmem.core.spaces",
     "rlmem.stats": "rlmem.evidence.statistics",
+    "rlmem.stats.aggregate": "rlmem.evidence.statistics",
     "rlmem.stats.benchmarks": "rlmem.evidence.references",
+    "rlmem.stats.compare": "rlmem.evidence.statistics",
     "rlmem.stats.figures": "rlmem.record.figures",
+    "rlmem.stats.resampling": "rlmem.evidence.statistics",
     "rlmem.stats.tables": "rlmem.record.tables",
     "rlmem.stats.memory_bias": "rlmem.evidence.twins.memory_bias",
     "rlmem.stats.memory_improvability": "rlmem.evidence.twins.memory_improvability",
     "rlmem.stats.observability_gap": "rlmem.evidence.twins.observability_gap",
     "rlmem.stats.twins": "rlmem.evidence.twins",
+    "rlmem.stats.welch": "rlmem.evidence.statistics",
     "rlmem.supervised": "rlmem.algos.supervised",
     "rlmem.sweep": "rlmem.jobs",
     "rlmem.system": "rlmem.core",
@@ -75,4 +81,5 @@ class OldModules(MetaPathFinder, Loader):
             return resolve_name(moved) if moved else getattr(present, name)
 
         vars(module)["__getattr__"] = attribute
+        vars(module)["__all__"] = [name for name in dir(present) if not name.startswith("_")]
         vars(module)["__dir__"] = partial(dir, present)

@@ -154,6 +154,8 @@ class Manifest:
                     begun = {"state": "running", "started": now, "heartbeat": now, "ended": None, "exit_code": None}
                     values = {"attempts": job.attempts + 1, **begun, **asdict(owner)}
                     self._update(values, "number = ?", job.number)
+                    if is_left and (lock := self._lock_of(job)) and not self._select(MINE, job.start):
+                        lock.unlink(missing_ok=True)  # of a process that is gone and has no jobs left
                     return replace(job, **values)
         return None
 
@@ -161,15 +163,19 @@ class Manifest:
         """The state of a job; `interrupted` if it counts as running although its process no longer holds its lock."""
         if job.state != "running":
             return job.state
-        start = job.start or ""
         try:
-            held = bool(re.fullmatch("[0-9a-f]{16}", start)) and rundir.is_held(self._lock_file(start))
+            held = (lock := self._lock_of(job)) is not None and rundir.is_held(lock)
         except OSError:  # the lock of another user, which cannot be seen
             held = True
         return "running" if held else "interrupted"
 
     def _lock_file(self, start: str) -> Path:
         return self.folder / f".{start}.lock"
+
+    def _lock_of(self, job: Job) -> Path | None:
+        """The lock of a job's process; None if the manifest, which may be another user's, names no lock."""
+        start = job.start or ""
+        return self._lock_file(start) if re.fullmatch("[0-9a-f]{16}", start) else None
 
     @contextmanager
     def working(self, owner: Owner) -> Iterator[None]:

@@ -51,6 +51,18 @@ class Memory(nn.Module, ABC):
         if "__init__" in cls.__dict__:
             cls.__init__ = _literals_checked(cls.__init__)  # type: ignore[method-assign]
 
+    def become(self, variant: type["Memory"]) -> None:
+        """Compute as published code does: be an object of `variant`, which derives from the class of this one.
+
+        Raises ValueError for an own class that does not derive from `variant`.
+        """
+        if isinstance(self, variant):
+            return
+        if type(self) not in variant.__mro__:
+            name = f"{variant.__module__}.{variant.__qualname__}"
+            raise ValueError(f"options of published code need a class that derives from {name}")
+        self.__class__ = variant
+
     def __call__(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:
         """`forward`, after checking that flags and state fit the rows of x. Raises ValueError if they do not."""
         check_flags(start, *x.shape[:2])

@@ -91,10 +91,10 @@ class FFM(Projecting):
         if self.closed:
             self.breaks = {"no_gradient_across_start": "form=closed subtracts sums, which leaves their rounding"}
         replaced = version == "memoroid" or skip == "identity" or ablation in ("ni", "no") or self.closed
-        if replaced and type(self) is FFM:
+        if replaced:
             from rlmem.memory.published.ffm import PublishedFFM  # which derives from this class
 
-            self.__class__ = PublishedFFM
+            self.become(PublishedFFM)
 
     def decay(self) -> Tensor:
         """log |gamma| [m], below 0."""
@@ -113,6 +113,7 @@ class FFM(Projecting):
         return torch.polar(torch.exp(decay).expand(self.state_shape), turn.expand(self.state_shape))
 
     def project_slots(self, x: Tensor) -> Tensor:
+        """As in `Projecting`: value, skip and both gates of each slot, before their sigmoids."""
         return self.project_in(x)
 
     def read_projected(self, p: Tensor, which: Tensor | None, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:

@@ -64,10 +64,10 @@ class GTrXL(Window):
         super().__init__(input_size, hidden_size)
         width = head_size or head_width(hidden_size, num_heads)
         self.num_heads, self.context, self.unfilled, self.queries = num_heads, context, unfilled, queries
-        if (context != "window" or unfilled != "masked" or queries != "normed") and type(self) is GTrXL:
+        if context != "window" or unfilled != "masked" or queries != "normed":
             from rlmem.memory.published.gtrxl import PublishedGTrXL  # which derives from this class
 
-            self.__class__ = PublishedGTrXL
+            self.become(PublishedGTrXL)
         self.keep(num_layers, num_heads * width, window)
         self.W_emb = Linear(input_size, hidden_size)
         self.u, self.v = (nn.Parameter(torch.zeros(num_heads, width)) for _ in range(2))

@@ -68,10 +68,10 @@ class SHM(Memory):
         self.parts = {"W_k": k, "W_q": k, "W_v": k, "W_c": k, "w_eta": 1} | ({"W_s": k} if shortcut else {})
         self.project_in = Linear(input_size, sum(self.parts.values()), bias=False)
         self.b_s = nn.Parameter(torch.zeros(k)) if shortcut else None
-        if (calibration != "random_theta" or draw != "seeded") and type(self) is SHM:
+        if calibration != "random_theta" or draw != "seeded":
             from rlmem.memory.published.shm import PublishedSHM  # which derives from this class
 
-            self.__class__ = PublishedSHM
+            self.become(PublishedSHM)
         self.make_weights(bank_size, bound)
         self.W_out = Linear(k, hidden_size)
         self.register_buffer("seed", torch.randint(1 << 20, ()))

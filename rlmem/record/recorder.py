@@ -22,6 +22,7 @@ from rich.progress import TextColumn
 
 from rlmem.core import received
 from rlmem.core.errors import Fault, UserError, first_line, printable
+from rlmem.core.strictjson import dumps
 from rlmem.record.trust import hashed
 
 LINE_EVERY = 10.0
@@ -216,7 +217,10 @@ def _reproducible(row: Mapping[str, float]) -> str:
 def _json(row: Mapping[str, Any]) -> str:
     """A row as JSON that every reader accepts, with null instead of a number that is not finite."""
     finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
-    return json.dumps(finite, allow_nan=False)
+    try:
+        return json.dumps(finite, allow_nan=False)
+    except ValueError:  # inside a value
+        return dumps(row)
 
 
 def read_jsonl(path: Path, begin: int = 0) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ LOCAL = ("run_dir", "init_from", "logger", "callbacks")
 
 
 TEMPLATES = Path(__file__).parent
+"""The folder of the templates of cards."""
 
 
 def rendered(template: str, **facts: Any) -> str:

@@ -14,6 +14,7 @@ from rlmem.config.catalog import default_choices
 from rlmem.config.foreign import foreign_lines
 from rlmem.config.schema import GROUPS
 from rlmem.core.errors import UserError
+from rlmem.memory import FFM, SHM, GTrXL
 
 OWN = """
 from dataclasses import dataclass
@@ -95,3 +96,14 @@ def test_the_example_of_a_command_runs(capsys):
     assert capsys.readouterr().out.splitlines()[-1] == "1"
     with pytest.raises(UserError, match="nothing_here"):
         command["run"](Path("nothing_here"))
+
+
+@pytest.mark.parametrize(
+    ("model", "option"), [(FFM, {"ablation": "ni"}), (SHM, {"calibration": "none"}), (GTrXL, {"queries": "plain"})]
+)
+def test_options_of_published_code_need_a_class_that_computes_them(model, option):
+    own = type("Own", (model,), {})
+    with pytest.raises(ValueError, match=f"Published{model.__name__}"):
+        own(6, **option)
+    published = type(model(6, **option))
+    assert type("Own", (published,), {})(6, **option) is not None
