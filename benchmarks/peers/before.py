@@ -29,6 +29,8 @@ PPO = ["algo=ppo", "env=repeat_previous", "evaluation.every=null"]
 SAC = ["algo=sac", "env=position_only_pendulum", "env.level=easy", "memory.hidden_size=128", "env.num_envs=8"]
 SAC += ["algo.random_steps=1000", "algo.learning_starts=1000", "algo.update_ratio=0.03125", "algo.record_every=512"]
 SAC += ["evaluation.every=null"]
+DQN = ["algo=dqn", "env=repeat_previous", "memory.hidden_size=128", "env.num_envs=8", "algo.random_steps=1000"]
+DQN += ["algo.learning_starts=1000", "algo.update_ratio=0.03125", "algo.record_every=512", "evaluation.every=null"]
 POPGYM = ["algo=ppo_popgym", "env=repeat_previous", "evaluation.every=null", "algo.epochs=2"]
 """Two of thirty epochs, so that a turn takes half a minute."""
 CASES: dict[str, list[str]] = {
@@ -39,6 +41,7 @@ CASES: dict[str, list[str]] = {
     "popgym_ffm": ["memory=ffm", *POPGYM],
     "popgym_gru": ["memory=gru", *POPGYM],
     "sac_gru_segment": ["memory=gru", *SAC, "batching=segment", "batching.length=64", "algo.batch_size=4096"],
+    "dqn_gru_tape": ["memory=gru", *DQN, "batching=tape", "algo.batch_size=4096"],
     "sac_gru_tape": ["memory=gru", *SAC, "batching=tape", "algo.batch_size=4096"],
 }
 """Name -> overrides of a run."""

@@ -49,7 +49,7 @@ def run(
     given = [word for word in runs if _is_override(word)]
     places = [place for word in runs if not _is_override(word) for place in _matching(word, step)]
     if not places:
-        raise mistake(given[0], "of which run?", example=f"rlmem eval RUN {shell(given[0])}")
+        raise mistake(given[0], "a run is missing", example=f"rlmem eval RUN {shell(given[0])}")
     overrides = [override for override in given if not override.startswith("video=")]
     video = [override.lower() for override in given if override.startswith("video=")]
     if wrong := [text for text in video if text not in ("video=true", "video=false")]:

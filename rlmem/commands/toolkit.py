@@ -159,7 +159,7 @@ class PoolFlags:
     def options(self, **more: Any) -> Any:
         """The `rlmem.jobs.run.Options` of these flags and of `more`."""
         if self.per_gpu and not self.gpus:
-            raise UserError(f"--per-gpu {self.per_gpu}: on which? needs --gpus; e.g. --gpus 0,1 --per-gpu 2")
+            raise UserError(f"--per-gpu {self.per_gpu}: needs --gpus; e.g. --gpus 0,1 --per-gpu 2")
         from rlmem.jobs.run import Options
 
         return Options(

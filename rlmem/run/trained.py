@@ -257,18 +257,21 @@ class Weights:
     def __init__(self, network: nn.Module):
         self.network = network
         self.parts: list[nn.Module] = []
-        self.found: list[Any] | None = None
+        self.weights: list[nn.Parameter] = []
+        self.seen: list[Any] | None = None
 
     def changed(self) -> bool:
         """Whether they are others than in the last call; in the first one they are."""
-        if self._look() == self.found:
+        if self._look() == self.seen:
             return False
         self.parts = [*self.network.modules()]
-        self.found = self._look()
+        self.seen = self._look()
         return True
 
     def _look(self) -> list[Any]:
         """What is another if a part or a weight is, or if a weight was written to."""
         children = [child for part in self.parts for child in part._modules.values()]
         weights = [weight for part in self.parts for weight in part._parameters.values() if weight is not None]
-        return [*children, *((id(weight), weight.data_ptr(), weight._version) for weight in weights)]
+        seen = [*children, *((weight.data_ptr(), weight._version) for weight in weights)]
+        self.weights = weights  # as long as they are kept, no other lies where they do
+        return seen

@@ -132,7 +132,7 @@ def test_what_cannot_be_evaluated_is_named_last_and_the_others_are_evaluated(fol
 def test_mistakes_are_said_before_anything_is_played(folder, capsys):
     for words, said in (
         (["runs", "algo.lr=1"], "algo.lr=1: cannot be evaluated differently"),
-        (["env.level=medium"], "of which run?"),
+        (["env.level=medium"], "env.level=medium: "),
         (["runs", "video=maybe"], "expected true or false"),
         (["runs", "--csv", "runs"], "expected a file to write"),
         (["runs", "--csv", "nowhere/t.csv"], "nowhere/t.csv: cannot be written"),

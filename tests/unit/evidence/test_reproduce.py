@@ -478,7 +478,7 @@ def test_a_measurement_with_other_options_is_made_again(in_tmp, capsys):
         (["mine/small.yaml", "--budget", "smoke", "--register"], "--budget smoke: its runs are never judged"),
         (["mine/small.yaml", "--budget", "labtop"], "--budget labtop: no such budget; did you mean `laptop`?"),
         (["mine/small.yaml", "--show"], "nothing has been run there"),
-        (["mine/small.yaml", "--per-gpu", "2"], "--per-gpu 2: on which?"),
+        (["mine/small.yaml", "--per-gpu", "2"], "--per-gpu 2: needs --gpus"),
         (["mine/none.yaml"], "cannot be read"),
     ],
 )
