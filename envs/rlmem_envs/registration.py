@@ -64,8 +64,8 @@ def task_class(task: str) -> type[BatchedEnv]:
     """The class of a task. Raises ValueError for an unknown name."""
     if task not in TASKS:
         raise ValueError(f"no task `{task}`{_nearest(task, TASKS)}; tasks: {', '.join(TASKS)}")
-    found: type[BatchedEnv] = getattr(import_module(f"rlmem_envs.{TASKS[task]}"), task)
-    return found
+    cls: type[BatchedEnv] = getattr(import_module(f"rlmem_envs.{TASKS[task]}"), task)
+    return cls
 
 
 def make(task: str, num_envs: int = 1, level: str | None = None, **params: Any) -> BatchedEnv:
@@ -103,5 +103,5 @@ def register() -> None:
 
 
 def _nearest(name: str, names: Any) -> str:
-    found = difflib.get_close_matches(name, list(names), 1)
-    return f" (did you mean `{found[0]}`?)" if found else ""
+    matches = difflib.get_close_matches(name, list(names), 1)
+    return f" (did you mean `{matches[0]}`?)" if matches else ""

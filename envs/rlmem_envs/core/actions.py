@@ -31,9 +31,9 @@ class ActionCheck:
         Raises InvalidAction, naming the first environment whose action is wrong.
         """
         try:
-            array = given = np.asarray(actions)
+            array = received = np.asarray(actions)
         except ValueError:  # rows of different lengths
-            array = given = np.empty(len(actions), object)
+            array = received = np.empty(len(actions), object)
             array[:] = actions
         if array.dtype is not INT64 or array.shape != self.shape:
             array = self._convert(array, actions)
@@ -44,7 +44,7 @@ class ActionCheck:
         wrong = ~valid.reshape(self.num_envs, -1).all(-1) & ~ignored
         if wrong.any():
             i = int(np.flatnonzero(wrong)[0])
-            raise InvalidAction(f"environment {i}: action {given[i]} is not in {self.space}")
+            raise InvalidAction(f"environment {i}: action {received[i]} is not in {self.space}")
         return np.where(valid, array, 0)
 
     def _convert(self, array: NDArray[Any], actions: Any) -> NDArray[Any]:

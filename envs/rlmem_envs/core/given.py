@@ -87,7 +87,7 @@ def _as_drawn(name: str, array: NDArray[Any], drawn: NDArray[Any], who: Who, num
     if array.shape != (expected := (num_envs, *drawn.shape[1:])):
         raise ValueError(f"hidden fact `{name}` has shape {array.shape}, expected {expected}")
     with np.errstate(invalid="ignore"):
-        found = array[who].astype(drawn.dtype)
-    if not np.array_equal(found, array[who]):
+        values = array[who].astype(drawn.dtype)
+    if not np.array_equal(values, array[who]):
         raise ValueError(f"hidden fact `{name}` has values that are not of its type, {drawn.dtype}")
-    return found
+    return values

@@ -58,9 +58,9 @@ class Demand(NamedTuple):
         slot, back = np.broadcast_arrays(self.slot, self.back)
         assert (slot >= back).all(), "an observation is demanded from before the episode"
         played = slot < steps
-        found = np.zeros((steps, steps), bool)
-        found[slot[played], (slot - back)[played]] = True
-        return found
+        revealed = np.zeros((steps, steps), bool)
+        revealed[slot[played], (slot - back)[played]] = True
+        return revealed
 
     def horizons(self) -> Horizons:
         """The least and the greatest age of what is demanded, beside the present observation."""

@@ -91,8 +91,8 @@ def unknown_parameter(name: str, cls: type) -> str:
     own = [name for name in dict.fromkeys(accepted) if name not in INTERNAL]
     near = difflib.get_close_matches(name, own, 1)
     hint = f" (did you mean `{near[0]}`?)" if near else ""
-    what = f"{cls.__name__} has no parameter `{name}`{hint}; it has: {', '.join(own)}"
-    return f"{what} (unexpected keyword argument '{name}')"
+    problem = f"{cls.__name__} has no parameter `{name}`{hint}; it has: {', '.join(own)}"
+    return f"{problem} (unexpected keyword argument '{name}')"
 
 
 INTERNAL = (

@@ -167,12 +167,12 @@ class Task(VectorEnv):
 
     def horizons(self) -> Horizons | None:
         """The correlation horizons of the task as it is set up; None: nobody knows."""
-        found = NOTHING if self._twin else self._horizons()
-        if found is None or self.max_episode_steps is None:
-            return found
+        horizons = NOTHING if self._twin else self._horizons()
+        if horizons is None or self.max_episode_steps is None:
+            return horizons
         last = self.max_episode_steps - 1
-        reached = found.least <= last and self._first_use() <= last
-        return Horizons(found.least, min(found.most, last)) if reached else NOTHING
+        reached = horizons.least <= last and self._first_use() <= last
+        return Horizons(horizons.least, min(horizons.most, last)) if reached else NOTHING
 
     def _demand(self) -> Demand | None:
         """What is demanded by the rules, without regard to max_episode_steps; None: nobody knows, or it varies."""

@@ -69,13 +69,13 @@ class DFA:
             pair[after[:, :, None], after[:, None, :]] = True
             pairs.append(pair)
             reached = np.isin(np.arange(S), after)
-        apart, found = self.label[:, None] != self.label, []  # pairs that the same k letters may lead to two classes
+        apart, lengths = self.label[:, None] != self.label, []  # pairs that the same k letters may lead to two classes
         for k in range(most):
             first = max(least - 1 - k, 0) if at_end else 0
             if any((pair & apart).any() for pair in pairs[first : most - k]):
-                found.append(k)
+                lengths.append(k)
             apart = apart[self.next[:, None], self.next[None]].any(-1)
-        return found
+        return lengths
 
     def _state_shares(self, letters: int) -> NDArray[np.float64]:
         here = np.eye(len(self.states))[self.start]
@@ -110,10 +110,10 @@ def _read(table: Mapping[str, Any]) -> DFA:
 
 
 def _mapping(table: Mapping[str, Any], key: str) -> Mapping[Any, Any]:
-    found = table[key]
-    if not isinstance(found, Mapping) or not found:
-        raise ValueError(f"{key}: expected a mapping from states, got {found!r}")
-    return found
+    mapping = table[key]
+    if not isinstance(mapping, Mapping) or not mapping:
+        raise ValueError(f"{key}: expected a mapping from states, got {mapping!r}")
+    return mapping
 
 
 def _named(row: Any, where: str) -> dict[str, str]:

@@ -182,16 +182,16 @@ scrolled last, down and right; its left edge; shares of steps left and taken |
         """Speckle is drawn where it can be seen, in the band of this maze."""
         side = self.draws.integers(who, 2)
         cells = BAND_ROWS * COLUMNS
-        kept = self.draws.bits(who, -(-cells // 4)).view(np.uint16)[:, :cells] < KEPT
+        dots = self.draws.bits(who, -(-cells // 4)).view(np.uint16)[:, :cells] < KEPT
         speckle = np.zeros((len(who), ROWS, COLUMNS), bool)
-        speckle[:, np.arange(self._band_top, self._band_top + BAND_ROWS) % ROWS] = kept.reshape(-1, BAND_ROWS, COLUMNS)
+        speckle[:, np.arange(self._band_top, self._band_top + BAND_ROWS) % ROWS] = dots.reshape(-1, BAND_ROWS, COLUMNS)
         return {"goal_side": side, "speckle": speckle}
 
     def _begin(self, who: Who, facts: Facts) -> None:
         self.goal_side[who] = self.cue[who] = facts["goal_side"]
-        kept = self._ground & rows_of(facts["speckle"], self._band_top, BAND_ROWS)
+        walls = self._ground & rows_of(facts["speckle"], self._band_top, BAND_ROWS)
         bands = self.scene[2 * ROOM_ROWS :].reshape(self.num_envs, BAND_ROWS, STRIDE)
-        bands[who] = np.where(kept, WALL, self._band)
+        bands[who] = np.where(walls, WALL, self._band)
         self.at[who], self.scroll[who], self.edge[who], self.aside[who] = START, 0, ENTRANCE - 5, 0
         stage = CLOSED if self._delay > 1 else OPEN
         self.stage[who], self.shift[who] = stage, self._room_shift[stage]
@@ -207,9 +207,9 @@ scrolled last, down and right; its left edge; shares of steps left and taken |
         self._move(MOVES.take(actions) * (frame >= self.free_from))
         rewards = np.where(running & (frame > 1), -0.001, 0.0)
         if np.count_nonzero(goal):  # where the player was before it moved
-            found = running & (goal != 0)
-            rewards = rewards + found * goal * (1 - 2 * self.goal_side)
-            self.last_frame = np.where(found, frame + 1, self.last_frame)
+            ended = running & (goal != 0)
+            rewards = rewards + ended * goal * (1 - 2 * self.goal_side)
+            self.last_frame = np.where(ended, frame + 1, self.last_frame)
         on_teleporter = IS_TELEPORTER.take(self.at)
         if np.count_nonzero(on_teleporter):
             who = np.flatnonzero(on_teleporter & (self.stage == OPEN))

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 PACKAGE = "pybullet_envs_gymnasium"
 
 
-def require_bullet(what: str) -> None:
-    """Raises ImportError, for `what`, if PyBullet or its environments are not installed."""
+def require_bullet(task: str) -> None:
+    """Raises ImportError, for `task`, if PyBullet or its environments are not installed."""
     if missing := [name for name in ("pybullet", PACKAGE) if find_spec(name) is None]:
         raise ImportError(
-            f"{what} needs {' and '.join(missing)}, which is not installed: pip install pybullet {PACKAGE} "
+            f"{task} needs {' and '.join(missing)}, which is not installed: pip install pybullet {PACKAGE} "
             f"(it has wheels for Python 3.10 and 3.11; this is Python {sys.version_info[0]}.{sys.version_info[1]}); "
             "or backend=mujoco",
             name=missing[0],
@@ -146,14 +146,14 @@ def quiet() -> Iterator[None]:
     """Keep off the terminal what PyBullet prints past Python when it is imported and when a world is made."""
     with suppress(AttributeError, ValueError):  # no stdout, or a closed one
         sys.stdout.flush()
-    kept = [os.dup(descriptor) for descriptor in (1, 2)]
+    copies = [os.dup(descriptor) for descriptor in (1, 2)]
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     try:
         yield
     finally:
-        for descriptor, copy in zip((1, 2), kept, strict=True):
+        for descriptor, copy in zip((1, 2), copies, strict=True):
             os.dup2(copy, descriptor)
             os.close(copy)
         os.close(nowhere)

@@ -27,10 +27,10 @@ FREE = (("x", "y", "z", "qw", "qx", "qy", "qz"), ("x", "y", "z", "about x", "abo
 """Positions and velocities of a joint that leaves a body free."""
 
 
-def require_mujoco(what: str) -> None:
-    """Raises ImportError, for `what`, if MuJoCo or what Gymnasium draws it with is not installed."""
+def require_mujoco(task: str) -> None:
+    """Raises ImportError, for `task`, if MuJoCo or what Gymnasium draws it with is not installed."""
     if missing := [name for name in ("mujoco", "imageio") if find_spec(name) is None]:
-        needs = f"{what} needs {' and '.join(missing)}, which is not installed"
+        needs = f"{task} needs {' and '.join(missing)}, which is not installed"
         raise ImportError(f"{needs}: pip install '.[mujoco]' in a clone of rlmem", name=missing[0])
 
 
@@ -86,12 +86,12 @@ def _names(model: Any) -> tuple[list[str], list[str]]:
     import mujoco
 
     free = int(mujoco.mjtJoint.mjJNT_FREE)
-    found: tuple[list[str], list[str]] = ([], [])
+    groups: tuple[list[str], list[str]] = ([], [])
     for joint in range(model.njnt):
         name, is_free = model.joint(joint).name, model.jnt_type[joint] == free
-        for names, directions in zip(found, FREE, strict=True):
+        for names, directions in zip(groups, FREE, strict=True):
             names += [f"{name} {direction}" for direction in directions] if is_free else [name]
-    return found
+    return groups
 
 
 class Worlds:

@@ -158,18 +158,18 @@ class MujocoRobot(Robot):
             self._worlds.load(later.tolist(), self.physics)
             self._worlds.step(later.tolist(), self.taken[later])
             self._show(later)
-        found, self.full = self.full, saved
-        return found
+        current, self.full = self.full, saved
+        return current
 
     # ---- looking at it
 
     def text(self, i: int) -> str:
         """Positions and velocities; what is not seen is in brackets."""
-        found = self.layout()
+        layout = self.layout()
         cells = [f"{x:8.2f} " if slot in self._seen else f"({x:7.2f})" for slot, x in enumerate(self.full[i])]
-        position = dict(zip(found.position, cells, strict=False))
-        velocity = dict(zip(found.velocity, cells[len(position) :], strict=False))
-        names = list(dict.fromkeys((*found.position, *found.velocity)))
+        position = dict(zip(layout.position, cells, strict=False))
+        velocity = dict(zip(layout.velocity, cells[len(position) :], strict=False))
+        names = list(dict.fromkeys((*layout.position, *layout.velocity)))
         rows = [(name, position.get(name, " " * 9), velocity.get(name, "")) for name in names]
         head = (f"{type(self).__name__}, step {self.t[i]}", "position", "   speed")
         return "\n".join("".join([row[0].ljust(22), *row[1:]]).rstrip() for row in (head, *rows))

@@ -39,12 +39,12 @@ def next_apple(
     for _ in range(DEPTH - 1):
         then = np.maximum(now[..., None] + between[env, last], ready)
         values = (value[..., None] + WORTH.take(then, mode="clip") * (then <= left)).reshape(n, -1)
-        kept = min(BEAM, values.shape[1])
-        best = np.argpartition(-values, kept - 1, axis=1)[:, :kept]
+        width = min(BEAM, values.shape[1])
+        best = np.argpartition(-values, width - 1, axis=1)[:, :width]
         tour, last = np.divmod(best, K)
         value, now = values[env, best], then.reshape(n, -1)[env, best]
         first, ready = first[env, tour], ready[env, tour]
-        ready[env, np.arange(kept), last] = now + back
+        ready[env, np.arange(width), last] = now + back
     return first[env[:, 0], value.argmax(1)]
 
 

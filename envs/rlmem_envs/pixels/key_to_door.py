@@ -169,11 +169,11 @@ Le et al. 2025 (arXiv:2410.10132)"
         if np.count_nonzero(self.lamp):
             self._paint(np.flatnonzero(self.lamp), LAMP, on.WALL)
             self.lamp[:] = False
-        found = (here == on.KEY).nonzero()[0]
-        if found.size:
-            self._paint(found, self.key[found], on.BLANK)
-            self._paint(found, LAMP, on.INDICATOR)
-            self.has_key[found] = self.lamp[found] = True
+        finders = (here == on.KEY).nonzero()[0]
+        if finders.size:
+            self._paint(finders, self.key[finders], on.BLANK)
+            self._paint(finders, LAMP, on.INDICATOR)
+            self.has_key[finders] = self.lamp[finders] = True
         opened = ((here == on.OPEN_DOOR) & self.has_key).nonzero()[0]
         if opened.size:
             rewards[opened] += self._final_reward

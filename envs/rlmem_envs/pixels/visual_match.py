@@ -198,12 +198,12 @@ Le et al. 2025 (arXiv:2410.10132)"
 
 def _ways() -> NDArray[np.int64]:
     """[symbol, cell]: how to get to an object without touching another."""
-    found = []
+    routes = []
     for symbol, goal in enumerate(OBJECTS):
         codes = on.board(*CHOICE)
         codes[np.delete(OBJECTS, symbol)] = on.WALL
-        found.append(on.routes(codes)[goal])
-    return np.stack(found)
+        routes.append(on.routes(codes)[goal])
+    return np.stack(routes)
 
 
 WAYS = _ways()

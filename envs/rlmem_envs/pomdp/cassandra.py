@@ -32,11 +32,11 @@ def read(path: str | Path, ends: Sequence[str] = ()) -> Model:
 
     Raises ValueError, which names the file and the line, for what is not in the format; OSError if it cannot be read.
     """
-    found = os.stat(path)
-    if not stat.S_ISREG(found.st_mode):  # reading a pipe or a device may take without end
+    info = os.stat(path)
+    if not stat.S_ISREG(info.st_mode):  # reading a pipe or a device may take without end
         raise OSError(errno.EINVAL, "is not a regular file", str(path))
-    if found.st_size > BYTES:
-        raise OSError(errno.EFBIG, f"has {found.st_size:,} bytes; expected at most {BYTES:,}", str(path))
+    if info.st_size > BYTES:
+        raise OSError(errno.EFBIG, f"has {info.st_size:,} bytes; expected at most {BYTES:,}", str(path))
     text = Path(path).read_text(encoding="utf-8-sig", errors="replace")  # old files have comments in other encodings
     return parse(text, str(path), ends)
 
@@ -60,9 +60,9 @@ class _Reader:
         self.names: dict[str, tuple[str, ...]] = {}
         self.begin: Table | None = None  # how likely an episode begins in each state, as far as that was said
 
-    def fail(self, what: str) -> NoReturn:
+    def fail(self, problem: str) -> NoReturn:
         line = self.tokens[max(self.at - 1, 0)][1] if self.tokens else 1  # of the token that was taken last
-        raise ValueError(f"{self.name}:{line}: {what}")
+        raise ValueError(f"{self.name}:{line}: {problem}")
 
     @property
     def next(self) -> str | None:
@@ -82,10 +82,10 @@ class _Reader:
 
     def words(self) -> list[str]:
         """The tokens up to the next section."""
-        found = []
+        words = []
         while self.next is not None and not self.begins_section():
-            found.append(self.take())
-        return found
+            words.append(self.take())
+        return words
 
     def model(self, ends: Sequence[str]) -> Model:
         discount, sign = 1.0, 1.0

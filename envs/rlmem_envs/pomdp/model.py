@@ -39,8 +39,8 @@ class Model:
             if wrong.any() or (table < 0).any():
                 place = tuple(int(i) for i in np.argwhere(wrong)[0]) if wrong.any() else ()
                 where = ", ".join(self._named(name, place))
-                what = f"sum to {table.sum(-1)[place]:g}" if wrong.any() else "are negative"
-                raise ValueError(f"{name}{f' of {where}' if where else ''}: probabilities {what}; expected 1 in all")
+                problem = f"sum to {table.sum(-1)[place]:g}" if wrong.any() else "are negative"
+                raise ValueError(f"{name}{f' of {where}' if where else ''}: probabilities {problem}; expected 1 in all")
             total = table.sum(-1, keepdims=True)
             rounded = np.abs(total - 1) > 1e-12  # as files write it, such as 0.333 three times
             object.__setattr__(self, field, np.where(rounded, table / total, table))

@@ -61,8 +61,8 @@ def point_based(model: Model, points: int = 100, sweeps: int = 300, tolerance: f
         q = pay[:, None] + model.discount * chosen
         first = np.einsum("abs,bs->ba", q, beliefs).argmax(-1)
         vectors = q[first, np.arange(len(beliefs))]
-        kept, where = np.unique(np.round(vectors, 9), axis=0, return_index=True)
-        new = Plan(kept, first[where])
+        distinct, where = np.unique(np.round(vectors, 9), axis=0, return_index=True)
+        new = Plan(distinct, first[where])
         rise = np.abs(new.value(beliefs) - plan.value(beliefs)).max()
         plan = new
         if rise < tolerance:
@@ -72,7 +72,7 @@ def point_based(model: Model, points: int = 100, sweeps: int = 300, tolerance: f
 
 def _reached(model: Model, points: int) -> Table:
     """[points, S], beliefs on the way of random play, the first one included."""
-    rng, found = np.random.default_rng(0), [model.start]
+    rng, beliefs = np.random.default_rng(0), [model.start]
     n = 64
     states = rng.choice(len(model.states), n, p=model.start)
     belief = np.tile(model.start, (n, 1))
@@ -84,8 +84,8 @@ def _reached(model: Model, points: int) -> Table:
         over = model.ends[states] | (rng.random(n) < 0.02)
         states[over] = rng.choice(len(model.states), over.sum(), p=model.start)
         belief[over] = model.start
-        found += list(belief)
-    distinct = np.unique(np.round(found, 6), axis=0)
+        beliefs += list(belief)
+    distinct = np.unique(np.round(beliefs, 6), axis=0)
     chosen = distinct[rng.permutation(len(distinct))[: points - 1]]
     return np.concatenate([model.start[None], chosen / chosen.sum(-1, keepdims=True)])
 

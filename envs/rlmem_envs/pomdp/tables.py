@@ -76,8 +76,8 @@ seen are picked from the cumulated probabilities |
                 self._model = read(file, [str(state) for state in ends])
             except OSError as error:
                 known = ", ".join(MODELS)
-                what = f"file={file}: cannot be read ({error.strerror})"
-                raise ValueError(f"{what}; expected {known}, or the path of a .POMDP file") from error
+                problem = f"file={file}: cannot be read ({error.strerror})"
+                raise ValueError(f"{problem}; expected {known}, or the path of a .POMDP file") from error
         model, self._steps, self._planner = self._model, steps, planner
         A, self._seen = len(model.actions), len(model.observations)
         self._moves, self._shows = model.T.cumsum(-1), model.Z.cumsum(-1)

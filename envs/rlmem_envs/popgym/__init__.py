@@ -46,8 +46,8 @@ def make(
             raise ValueError(f"{asked}: the package's games do not show their full state; use backend=native")
         env: VectorEnv = package.make(name, level, num_envs, max_episode_steps, params)
     else:
-        given = {"privileged": privileged, "observe": observe, **_rules(name, rules), **(params or {})}
-        env = registration.make(name, num_envs, level, max_episode_steps=max_episode_steps, **given)
+        settings = {"privileged": privileged, "observe": observe, **_rules(name, rules), **(params or {})}
+        env = registration.make(name, num_envs, level, max_episode_steps=max_episode_steps, **settings)
     if (previous_action or start_flag) and isinstance(env.single_observation_space, Dict):
         raise ValueError("previous_action, start_flag: expected observations of one part; use the keys of the encoder")
     if previous_action:

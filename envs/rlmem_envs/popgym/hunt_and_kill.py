@@ -131,10 +131,10 @@ class _Site:
 
         Rooms of no use are not drawn one by one: how many come before one of use is geometric.
         """
-        found = self.built[mazes] & (self.ways[mazes] != 0)
-        number = found.sum(1)
+        cells = self.built[mazes] & (self.ways[mazes] != 0)
+        number = cells.sum(1)
         chances = self.draws.uniform(self.who[mazes], 2)
         failures = np.log1p(-chances[:, 0]) // np.log1p(-number / len(self.rooms))
         self.hunts_left[mazes] -= failures + 1
-        chosen = (found.cumsum(1) > (number * chances[:, 1]).astype(np.intp)[:, None]).argmax(1)
+        chosen = (cells.cumsum(1) > (number * chances[:, 1]).astype(np.intp)[:, None]).argmax(1)
         return np.where(self.hunts_left[mazes] >= 0, chosen, room)

@@ -50,8 +50,8 @@ Gymnasium environment all that `reset(seed)` draws |
     ):
         super().__init__(env)
         if not hasattr(env, "episode_number"):
-            what = "does not number its episodes, by which one is repeated"
-            raise ValueError(f"RL2: {type(env.unwrapped).__name__} {what}; expected a task of rlmem, or env=gym")
+            problem = "does not number its episodes, by which one is repeated"
+            raise ValueError(f"RL2: {type(env.unwrapped).__name__} {problem}; expected a task of rlmem, or env=gym")
         if wrong := [name for name in inputs if name not in ("action", "reward", "done")]:
             raise ValueError(f"inputs: {wrong[0]!r} is none of action, reward and done")
         self._episodes = episodes

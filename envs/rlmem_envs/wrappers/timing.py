@@ -20,14 +20,14 @@ class TimeLayer(Layer):
     def __init__(self, env: VectorEnv):
         super().__init__(env)
         if not hasattr(type(env), "step_rows"):  # of its own, not that of what is in it
-            what = f"{type(self).__name__} steps some environments while others wait, which {type(env).__name__} cannot"
+            problem = f"{type(self).__name__} steps some environments while others wait, which {type(env).__name__} cannot"
             example = (
                 "name it first among the wrappers, and a task of rlmem as a single one: env=gym env.id=rlmem/...-v0"
             )
-            raise ValueError(f"{what}; e.g. {example}")
+            raise ValueError(f"{problem}; e.g. {example}")
         if _has_masks(env):
-            what = f"{type(self).__name__} plays steps of its own, which follow no action masks, and {env} has some"
-            raise ValueError(f"{what}; expected an environment without")
+            problem = f"{type(self).__name__} plays steps of its own, which follow no action masks, and {env} has some"
+            raise ValueError(f"{problem}; expected an environment without")
 
     def step_rows(self, rows: NDArray[np.bool_], actions: Any) -> tuple[Any, ...]:
         """`step` where `rows` [N] is true, and no episode is over; the rows of the others mean nothing."""
@@ -66,10 +66,10 @@ def put_rows(rows: NDArray[np.bool_], old: Any, new: Any, space: Any = None) -> 
 
 def put_infos(rows: NDArray[np.bool_], infos: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Infos of a vector with what is `new` in `rows`; what is known of other environments stays."""
-    found = dict(infos)
+    merged = dict(infos)
     for name in [name for name in new if f"_{name}" in new]:
         known = rows & new[f"_{name}"]
-        old = found.get(name)
-        found[name] = new[name] if old is None or isinstance(old, Mapping) else put_rows(known, old, new[name])
-        found[f"_{name}"] = found.get(f"_{name}", False) | known
-    return found
+        old = merged.get(name)
+        merged[name] = new[name] if old is None or isinstance(old, Mapping) else put_rows(known, old, new[name])
+        merged[f"_{name}"] = merged.get(f"_{name}", False) | known
+    return merged
