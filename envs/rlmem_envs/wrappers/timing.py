@@ -20,7 +20,7 @@ class TimeLayer(Layer):
     def __init__(self, env: VectorEnv):
         super().__init__(env)
         if not hasattr(type(env), "step_rows"):  # of its own, not that of what is in it
-            problem = f"{type(self).__name__} steps some environments while others wait, which {type(env).__name__} cannot"
+            problem = f"{type(self).__name__} steps some environments while others wait; {type(env).__name__} cannot"
             example = (
                 "name it first among the wrappers, and a task of rlmem as a single one: env=gym env.id=rlmem/...-v0"
             )
