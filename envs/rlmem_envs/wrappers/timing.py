@@ -20,7 +20,8 @@ class TimeLayer(Layer):
     def __init__(self, env: VectorEnv):
         super().__init__(env)
         if not hasattr(type(env), "step_rows"):  # of its own, not that of what is in it
-            problem = f"{type(self).__name__} steps some environments while others wait; {type(env).__name__} cannot"
+            name = type(env).__name__
+            problem = f"{type(self).__name__} steps some environments while others wait, which {name} cannot"
             example = (
                 "name it first among the wrappers, and a task of rlmem as a single one: env=gym env.id=rlmem/...-v0"
             )
