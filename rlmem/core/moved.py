@@ -36,6 +36,7 @@ MOVED = {
     "rlmem.report": "rlmem.evidence.page",
     "rlmem.report.profile": "rlmem.evidence.profile",
     "rlmem.reproduction": "rlmem.evidence",
+    "rlmem.scan.convolution": "rlmem.memory.blocks",
     "rlmem.seeding": "rlmem.core.seeding",
     "rlmem.spaces": "rlmem.core.spaces",
     "rlmem.stats": "rlmem.evidence.statistics",

@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from rlmem.core.errors import UserError
 from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine
-from rlmem.scan.convolution import short_convolution
 from rlmem.scan.native import Linear, linear
 
 
@@ -84,17 +83,36 @@ def sum_normalised(u: Tensor) -> Tensor:
     return u / (1e-5 + u.sum(-1, keepdim=True))
 
 
+def short_convolution(v: Tensor, before: Tensor, start: Tensor, w: Tensor, b: Tensor | None) -> tuple[Tensor, Tensor]:
+    """b + sum_j w_j * v_{t-K+j}, j = 1 ... K, over slots of the episode only, and the last K - 1 slots of v.
+
+    v: [B, T, E]
+    before: [B, K - 1, E], the slots before, of the episode that runs then; zeros before its beginning
+    start: [B, T] bool
+    w: [E, K]
+    b: [E]; None: zeros
+    """
+    T, K = v.shape[1], w.shape[1]
+    episode = F.pad(start.cumsum(1), (K - 1, 0))[..., None]  # before is episode 0, which a start at slot 0 ends
+    v = torch.cat([before, v], 1)
+    y = v.new_zeros(()) if b is None else b
+    for j in range(K):
+        same = episode[:, j : j + T] == episode[:, K - 1 :]
+        y = y + w[:, j] * torch.where(same, v[:, j : j + T], 0)
+    return y, torch.where(episode[:, T:] == episode[:, -1:], v[:, T:], 0)
+
+
 class ShortConvolution(nn.Module):
     """silu(b + sum_j w_j * v_{t-K+j}), channel by channel, over the last K slots of the episode; b may be left out."""
 
-    def __init__(self, width: int, size: int, bias: bool = True, engine: Engine = "auto"):
+    def __init__(self, width: int, size: int, bias: bool = True):
         super().__init__()
         self.w = nn.Parameter(torch.empty(width, size).uniform_(-(size**-0.5), size**-0.5))
         self.b = nn.Parameter(torch.empty(width).uniform_(-(size**-0.5), size**-0.5)) if bias else None
-        self.state_shape, self.engine = (size - 1, width), engine
+        self.state_shape = (size - 1, width)
 
     def forward(self, v: Tensor, before: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        v, after = short_convolution(v, before, start, self.w, self.b, self.engine)
+        v, after = short_convolution(v, before, start, self.w, self.b)
         return F.silu(v), after
 
 

@@ -2,12 +2,10 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from rlmem.core.types import PositiveInt
-from rlmem.memory.base import RecurrentCell
 from rlmem.memory.gru import Init, TorchCell
-from rlmem.scan.cells import SimpleSequence
+from rlmem.scan.native import linear
 
 
 class Elman(TorchCell):
@@ -25,22 +23,9 @@ class Elman(TorchCell):
         super().__init__(nn.RNN(input_size, hidden_size), init)
 
     def project_slots(self, x: Tensor) -> Tensor:
-        W, _, b, c = self.rnn.all_weights[0]
-        return F.linear(x, W, b + c)
+        _, _, b, c = self.rnn.all_weights[0]
+        return self.times_W(x, b + c)
 
     def advance(self, p: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        h = torch.tanh(p + F.linear(state, self.rnn.all_weights[0][1]))
+        h = torch.tanh(p + linear(state, self.rnn.all_weights[0][1], None, self.panels_of_U))
         return h, h
-
-    def cell(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        W, U, b, c = self.rnn.all_weights[0]
-        h = torch.tanh(F.linear(x, W, b) + F.linear(state, U, c))
-        return h, h
-
-    step = RecurrentCell.step
-
-    def runs(self, *tensors: Tensor) -> bool:
-        return True
-
-    def states(self, p: Tensor, state: Tensor, sizes: Tensor) -> Tensor:
-        return SimpleSequence.apply(p, state, self.rnn.all_weights[0][1], sizes.tolist(), "tanh", None)

@@ -72,7 +72,7 @@ class GatedDeltaNet(Memory):
                 if weight.dim() == 2:
                     nn.init.xavier_uniform_(weight, 2**-2.5)
         if conv_size:
-            self.conv = ShortConvolution((h + n * h) * key_size + n * h * value_size, conv_size, False, engine)
+            self.conv = ShortConvolution((h + n * h) * key_size + n * h * value_size, conv_size, False)
             self.state_shape = {"S": (h, key_size, value_size), "conv": self.conv.state_shape}
 
     def forward(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, State]:

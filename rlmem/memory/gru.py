@@ -48,13 +48,13 @@ class TorchCell(RecurrentCell, Projecting):
     def advance(self, p: Tensor, state: State) -> tuple[Tensor, State]:
         """One step without resets, from the projections p [B, P] of the inputs: h [B, H] and the next state."""
 
-    @abstractmethod
     def states(self, p: Tensor, state: State, sizes: Tensor) -> State:
-        """The states after all S slots of packed episodes, from their first states [E, H].
+        """The states after all S slots of packed episodes, from their first states [E, H]; for cells with a kernel.
 
         p: [S, P], of `project_slots`; it is overwritten
         sizes: [T], how many episodes take part in each step
         """
+        raise NotImplementedError
 
     @of_weights
     def panels_of_W(self) -> Tensor:
@@ -67,8 +67,8 @@ class TorchCell(RecurrentCell, Projecting):
         return packed(self.rnn.all_weights[0][1])
 
     def runs(self, *tensors: Tensor) -> bool:
-        """True if `states` can read the tensors and the weights."""
-        return native.takes(*tensors, *self.rnn.all_weights[0])
+        """True if there is a kernel, `states`, which can read the tensors and the weights."""
+        return type(self).states is not TorchCell.states and native.takes(*tensors, *self.rnn.all_weights[0])
 
     def times_W(self, x: Tensor, b: Tensor) -> Tensor:
         """W x + b; by torch on CUDA, as cuDNN does in `sequence`."""

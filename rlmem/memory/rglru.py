@@ -9,13 +9,14 @@ from torch.nn import functional as F
 from rlmem.core.types import PositiveInt, where_start
 from rlmem.memory.base import Memory
 from rlmem.memory.blocks import head_width
-from rlmem.scan import Engine, Linear, linear_scan, native, rglru
-from rlmem.scan.rglru import STEEPEST
+from rlmem.scan import Engine, Linear, linear_scan
 
 SHARPNESS = 8.0
 """c of the paper: how far an open gate raises the decay."""
 RADIUS = (0.9, 0.999)
 """Range of the decays sigmoid(-Lambda) at first, their squares uniform, as in the released code."""
+STEEPEST = 1000.0
+"""Bound of the derivative of the square root, as in the released code."""
 
 
 class RGLRU(Memory):
@@ -66,8 +67,6 @@ class RGLRU(Memory):
         by_head = u.unflatten(-1, self.b_a.shape).flatten(0, -3).transpose(0, 1)
         pre = (by_head @ W.mT).transpose(0, 1).unflatten(-1, (2, -1)) + bias  # [n, heads, 2, width]
         pre, rate = pre.unflatten(0, u.shape[:-1]), SHARPNESS * F.softplus(self.Lambda)
-        if self.first_slot == "scaled" and native.takes(pre, u, rate):
-            return rglru.gates(pre, u, rate)
         r, i = (torch.sigmoid(part).flatten(-2) for part in pre.unbind(-2))
         log_a = -rate * r
         scale: Tensor = _Root.apply(-torch.expm1(2 * log_a))

@@ -9,10 +9,9 @@ from torch.nn import functional as F
 
 from rlmem.core.types import Ge, PositiveFloat, PositiveInt, State
 from rlmem.memory.base import Memory
-from rlmem.memory.blocks import log_uniform
+from rlmem.memory.blocks import inverse_softplus, log_uniform, short_convolution
 from rlmem.memory.recurrence import LinearRecurrence
 from rlmem.scan import Engine, Linear, selective_scan
-from rlmem.scan.convolution import short_convolution
 
 
 class S6(Memory):
@@ -63,7 +62,7 @@ class S6(Memory):
         nn.init.uniform_(self.W_dt.weight, -(R**-0.5), R**-0.5)
         dt = log_uniform((E,), dt_min, dt_max).exp()
         with torch.no_grad():
-            self.W_dt.bias.copy_(dt + torch.log(-torch.expm1(-dt)))  # the inverse of softplus
+            self.W_dt.bias.copy_(inverse_softplus(dt))
         self.W_B, self.W_C = Linear(E, N, bias=False), Linear(E, N, bias=False)
         self.A_log = nn.Parameter(torch.arange(1, N + 1).log().repeat(E, 1))
         self.D = nn.Parameter(torch.ones(E))
@@ -74,7 +73,7 @@ class S6(Memory):
         carried = {}
         if self.conv_size:
             before = state.get("v", v[:, :0])
-            v, carried["v"] = short_convolution(v, before, start, self.w_conv, self.b_conv, self.engine)
+            v, carried["v"] = short_convolution(v, before, start, self.w_conv, self.b_conv)
         u = F.silu(v)
         dt, A = F.softplus(self.W_dt(self.W_r(u))), -self.A_log.exp()
         y, h = selective_scan(dt, u, self.W_B(u), self.W_C(u), A, state["h"], start, self.zero_order_hold, self.engine)

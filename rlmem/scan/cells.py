@@ -221,38 +221,6 @@ def over_steps(
     return torch.cat(outputs), tree_map(lambda *parts: torch.cat(parts[::-1]), *ended)
 
 
-class SharedWeight:
-    """The products drive_t + W h_t of a loop over steps of `sizes`, for W [out, in] and drive [S, out].
-
-    The gradient of W is one product over all slots; autograd alone would form and add one for every slot.
-    """
-
-    def __init__(self, W: Tensor, drive: Tensor, sizes: list[int]):
-        self.transposed = W.detach().t()
-        self.read: list[Tensor] = []
-        all_slots = _GradientOfAllSlots.apply(drive, W, self.read)
-        self.drive = iter(all_slots.split(sizes) if len(sizes) > 1 else (all_slots,))
-
-    def product(self, h: Tensor) -> Tensor:
-        """drive_t + W h [n, out] of the next step."""
-        self.read.append(h.detach())
-        return torch.addmm(next(self.drive), h, self.transposed)
-
-
-class _GradientOfAllSlots(torch.autograd.Function):
-    """Returns `drive` [S, out]. Its gradient equals that of the products W h, from which backward takes W's."""
-
-    @staticmethod
-    def forward(ctx, drive: Tensor, W: Tensor, read: list[Tensor]) -> Tensor:
-        ctx.read = read
-        return drive.view_as(drive)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, grad: Tensor):
-        return grad, grad.t() @ torch.cat(ctx.read), None
-
-
 ACTIVATIONS = {"tanh": torch.tanh_, "relu": torch.relu_}
 
 

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
-from rlmem.memory import BRC, FFM, GRU, LSTM, RGLRU, S6, SHM, SLSTM, GatedDeltaNet
+from rlmem.memory import BRC, FFM, GRU, LSTM, S6, SHM, SLSTM, GatedDeltaNet
 from rlmem.scan import hadamard_scan, linear_scan, native
 from rlmem.scan.outer import delta_scan
 from rlmem.scan.selective import selective_scan
@@ -74,9 +74,7 @@ MEMORIES = {
     "ffm": lambda: FFM(D, 8, 4, 2),
     "shm": lambda: SHM(D, 8, 4),
     "s6": lambda: S6(D, 8),
-    "s6 with a convolution": lambda: S6(D, 8, conv_size=2),
     "gated_deltanet": lambda: GatedDeltaNet(D, 8, 2),
-    "rglru": lambda: RGLRU(D, 20, 4),
 }
 
 
