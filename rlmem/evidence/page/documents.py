@@ -189,7 +189,7 @@ def _lines(item: Item) -> Iterator[Line]:
     assert item.file is not None
     for cell in item.verdict.cells:
         for name in ("mean", "low", "high"):
-            yield {"row": cell.row, "column": cell.column, "kind": "cell", **_value(name, getattr(cell, name))}
+            yield {"row": cell.row, "column": cell.column, "kind": "cell", **_value(name, getattr(cell.ours, name))}
     for run in item.outcome.records:
         about = {name: getattr(run, name) for name in ABOUT} | {"seconds": f"{run.seconds:.6g}"}
         for name, value in run.metrics.items():

@@ -211,7 +211,7 @@ def test_every_shipped_file_is_whole():
             assert sum(steps_of(cell.overrides) * len(cell.seeds) for cell in experiment.at("smoke").cells()) <= 40_000
         verdict = Outcome(experiment.at("paper"), []).verdict
         if experiment.published:
-            assert any(cell.published is not None for cell in verdict.cells), "no published number has a place in it"
+            assert any(cell.paper is not None for cell in verdict.cells), "no published number has a place in it"
 
 
 def test_a_search_for_an_item_that_there_is_not_names_the_nearest():
