@@ -351,10 +351,6 @@ def test_numbers_as_printed_match_and_only_at_the_paper_s_budget(table):
     cell = verdict.cells[0]
     assert cell.paper is not None and cell.paper.mean == pytest.approx(81.2)
     assert cell.difference == pytest.approx(0.0, abs=1e-9)
-        cell.paper is not None
-        and cell.paper.mean == pytest.approx(81.2)
-        and cell.difference == pytest.approx(0.0, abs=1e-9)
-    )
     assert (cell.ours.low, cell.ours.high) == pytest.approx(contrast([(1, values["LRU", "Ant-P"])]).bounds())
     verdict = outcome(table, "laptop", values).verdict
     assert (verdict.word, verdict.why) == ("supported", "2 of 2 expectations")
