@@ -43,7 +43,7 @@ results: $(STAMP) ## Write RESULTS.md, its pictures, the checksums, and the coun
 	$(BIN)/rlmem report results --markdown RESULTS.md
 	$(BIN)/python docs/site/counted.py
 
-verify: $(STAMP) ## Recompute all that is published in results (a minute)
+verify: $(STAMP) ## Compare all that is published in results with its checksums and numbers
 	$(BIN)/rlmem verify-results
 
 lock: $(STAMP) ## Write requirements.lock anew from pyproject.toml and constraints.txt (needs a package index)

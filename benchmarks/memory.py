@@ -1,7 +1,13 @@
-"""Time and memory of the options of conf/memory, beside `torch.nn.GRU`."""
+"""Time and memory of the options of conf/memory, beside `torch.nn.GRU`.
 
+`python -m benchmarks.memory bench-memory.json docs/memory.md` writes what `run.py memory` measured into a document, as
+the table between its comments `measured`.
+"""
+
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,15 +15,20 @@ from rlmem.evidence.bench.figure3 import PEER, Memories, Rows, TorchGRU, mib
 
 from rlmem.config.catalog import catalog
 from rlmem.conformance import facts
-from rlmem.core.errors import one_line
+from rlmem.core import received
+from rlmem.core.errors import UserError, one_line
 from rlmem.evidence.bench.skeleton import Numbers, PlottedTable, progress, quotient
 from rlmem.evidence.bench.timing import Run, Times, peak_bytes
+from rlmem.evidence.page.documents import with_part
 from rlmem.memory.base import Memory
 from rlmem.scan import chosen_engine
 
 MODEL = "model"
 SCHEMES = ("segment", "tape")
 ROWS_ACTED = (1, 8)
+SHOWN = 1024
+"""The length of the episodes that the table of a document is about."""
+COLUMNS = ("option", "`segment` / GRU", "`tape` / GRU", "step, µs", "step / GRU", "live tensors at the peak, MiB")
 
 
 @dataclass
@@ -144,3 +155,45 @@ def notes_on(models: dict[str, Numbers]) -> Iterator[str]:
             where = f"{row['scheme']} {row['length']:,}" if "scheme" in row else f"step of {row['rows']} rows"
             if row["note"]:
                 yield f"{name}, {where}: {row['note']}"
+
+
+def measured(result: Numbers) -> str:
+    """The machine, one row for each model that was measured, and every note."""
+    setting, machine, models = result["setting"], result["machine"], result["models"]
+    rows = [COLUMNS, ("---", *["---:"] * (len(COLUMNS) - 1))]
+    for name, model in models.items():
+        if "error" not in model:
+            segment, tape, step = cell_of(model, "segment", SHOWN), cell_of(model, "tape", SHOWN), model["latency"][0]
+            ratios = [number(ratio(row), ".2f") for row in (segment, tape, step)]
+            microseconds, peak = number(quotient(step["seconds"], 1e-6)), number(mib(segment))
+            rows.append((name if name == PEER else f"`{name}`", *ratios[:2], microseconds, ratios[2], peak))
+        model["cells"] = [cell for cell in model.get("cells", ()) if cell["length"] == SHOWN]
+    where = machine["processor"] if machine["device"] == "cpu" else machine["device"]
+    caption = (
+        f"{max(1, setting['slots'] // SHOWN):,} episodes of {SHOWN:,} slots, D = {setting['input_size']}, "
+        f"H = {setting['hidden_size']}; {where}, {machine['threads']} threads, torch {machine['torch']}; "
+        f"medians of {setting['rounds']} rounds."
+    )
+    table = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([caption, "", *table, "", *(f"- {note}" for note in notes_on(models))]).rstrip()
+
+
+def number(value: float | None, digits: str = ".3g") -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if digits == ".3g" and abs(value) >= 100 else f"{value:{digits}}"
+
+
+def write_table(numbers: Path, document: Path) -> None:
+    """Write the table between its comments in a document. Raises UserError."""
+    result = received.json_of(numbers)
+    if SHOWN not in result.get("setting", {}).get("lengths", ()):
+        raise UserError(f"{numbers}: not the numbers of `run.py memory` at the length {SHOWN}")
+    document.write_text(with_part(document, "measured", f"{measured(result)}\n"), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    try:
+        write_table(*map(Path, sys.argv[1:]))
+    except (UserError, OSError, ValueError, TypeError) as error:
+        sys.exit(f"{error}; e.g. python -m benchmarks.memory bench-memory.json docs/memory.md")

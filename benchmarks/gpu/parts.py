@@ -8,6 +8,7 @@ if there is no GPU, to show that the part works.
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
-from xml.etree import ElementTree
 
 import torch
 
@@ -96,18 +96,14 @@ def run_tests(setting: Setting, numbers: Numbers) -> Verdicts:
     marked = [str(file) for file in ROOT.glob("tests/**/test_*.py") if "pytest.mark.gpu" in file.read_text()]
     every = [*marked, "-n", str(min(12, cores())), "--dist", "worksteal"]
     chosen = ["tests/runs/test_gpu.py", "-k", "values and ffm"] if setting.dry else every
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder, "tests.xml")
-        options = ["-m", "gpu", "-p", "no:cacheprovider", f"--junitxml={report}", *chosen]
-        done = subprocess.run([sys.executable, "-m", "pytest", *options], cwd=ROOT, capture_output=True, text=True)
-        if done.returncode not in (0, 1) or not report.exists():  # 1: some failed
-            raise RuntimeError(f"pytest ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-500:]}")
-        cases = list(ElementTree.parse(report).getroot().iter("testcase"))
-    bad = [(case, result) for case in cases for result in case if result.tag in ("failure", "error")]
-    failed = {f"{case.get('classname')}.{case.get('name')}": str(result.get("message"))[:300] for case, result in bad}
-    skipped = sum(case.find("skipped") is not None for case in cases)
-    numbers |= {"passed": len(cases) - skipped - len(failed), "skipped": skipped, "failed": failed}
-    yield Verdict("tests marked gpu that passed", numbers["passed"], 1, note=f"{skipped} skipped")
+    options = ["-rfE", "-m", "gpu", "-p", "no:cacheprovider", *chosen]
+    done = subprocess.run([sys.executable, "-m", "pytest", *options], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode not in (0, 1):  # 1: some failed
+        raise RuntimeError(f"pytest ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-500:]}")
+    counts = {word: int(n) for n, word in re.findall(r"(\d+) (passed|skipped)\b", done.stdout.splitlines()[-1])}
+    failed = dict(re.findall(r"^(?:FAILED|ERROR) (\S+)(?: - (.{,300}))?", done.stdout, re.MULTILINE))
+    numbers |= {"passed": counts.get("passed", 0), "skipped": counts.get("skipped", 0), "failed": failed}
+    yield Verdict("tests marked gpu that passed", numbers["passed"], 1, note=f"{numbers['skipped']} skipped")
     yield Verdict("tests marked gpu that failed", len(failed), 0, at_most=True, note=", ".join(failed))
 
 

@@ -34,8 +34,8 @@ def counted(text: str, results: str) -> str:
 def ranked(folder: Path) -> Iterator[Path]:
     """Write the rankings of the results in a folder, with their pictures, into the pages that show them."""
     items = published(find([folder / "results"]), "rlmem report results --markdown RESULTS.md")
-    for page, outcome in leaderboard.rankings(items, folder).items():
-        yield from leaderboard.page(outcome, page)
+    for page, board in leaderboard.rankings(items, folder).items():
+        yield from leaderboard.page(board.outcome, page)
 
 
 if __name__ == "__main__":

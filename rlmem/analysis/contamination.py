@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlmem.agents.actor_critic import Agent
-from rlmem.analysis.features import replaced
+from rlmem.analysis.features import actions, knows_q, opinions, replaced
 from rlmem.analysis.loaded import Episodes, LoadedRun
 from rlmem.analysis.output import LOOKS, Result, beside_null, curve_rows, if_reached
-from rlmem.analysis.readout import actions, knows_q, opinions
 from rlmem.core.errors import UserError
 from rlmem.core.seeding import Streams
 from rlmem.record.figures import figure, whole_numbers
@@ -23,7 +22,7 @@ Array = NDArray[np.float64]
 class Changes(NamedTuple):
     """What noise in one frame changes, by age: in the slots that come so many slots after the frame.
 
-    value: mean over slots of the greatest change of what the agent thinks of an action (`readout.opinions`), [A]
+    value: mean over slots of the greatest change of what the agent thinks of an action (`features.opinions`), [A]
     action: share of the slots in which the greedy action is another one, or where actions are continuous the mean of
         their greatest change, [A]
     before: the greatest such change in a slot before the frame, which is 0 unless a memory reads ahead

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from rlmem.acting.workers import closing
 from rlmem.agents.actor_critic import Agent
+from rlmem.analysis.features import name_of
 from rlmem.analysis.loaded import Episodes, LoadedRun
 from rlmem.analysis.output import Result, beside_null, curve_rows
-from rlmem.analysis.readout import name_of
 from rlmem.analysis.recall import densities
 from rlmem.config.messages import sentence
 from rlmem.config.schema import WRAPPER
@@ -49,6 +49,7 @@ def measure(run: LoadedRun, *, episodes: int = 8, slots: int = 40) -> Result:
     told, played = demand_of(run), run.play(episodes)
     needs = demands(told, played)
     demanding = np.flatnonzero(needs.any((0, 2)))
+    _, ends, begins = np.nonzero(needs)
     if not len(demanding):
         what = "demanded no observation in these episodes"
         raise UserError(f"env={run.config.choices['env']} {what}; e.g. --episodes 50")
@@ -60,7 +61,7 @@ def measure(run: LoadedRun, *, episodes: int = 8, slots: int = 40) -> Result:
         **beside_null({name: {"inside": float(its.inside.mean())} for name, its in found.items()}, ("inside",)),
         "inside_uniform": float(trained.uniform.mean()),
         "demanded_mean": float(needs[:, chosen].sum(2)[needs[:, chosen].any(2)].mean()),
-        "oldest_demanded": float(oldest(needs)),
+        "oldest_demanded": float((ends - begins).max()),
         "slots": float(len(chosen)),
     }
     rows = curve_rows(found, "slot", lambda its: {"slot": chosen, "inside": its.inside, "inside_uniform": its.uniform})
@@ -112,12 +113,6 @@ def covered(
         parts.append((size.mean(0), demanded.mean(0), float(inside), float(demanded.sum(1).mean() / (t + 1))))
     density, shares, inside_all, uniform = zip(*parts, strict=True)
     return Covered(np.array(density), np.array(shares), np.array(inside_all), np.array(uniform))
-
-
-def oldest(needs: NDArray[np.bool_]) -> int:
-    """The greatest age of an observation that is demanded, in slots."""
-    _, t, i = np.nonzero(needs)
-    return int((t - i).max())
 
 
 def picture(found: dict[str, Covered], slots: NDArray[np.int64]) -> Any:

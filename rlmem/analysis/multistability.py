@@ -1,6 +1,6 @@
 """States under a long neutral input: attractors, and how fast pairs of states meet."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,23 +121,15 @@ def hold(memory: Memory, x: Tensor, state: State, slots: int) -> Held:
         seen.append(seen[-1] + pause)
         apart.append(spread(now) / scale)
         late = [now] if seen[-1] <= (slots + 1) // 2 else [*late, now]
-    moved = farthest(final, [*late, *following_states(memory, x, state)])
+    following = state
+    for _ in range(IN_TURN):
+        with torch.no_grad():
+            following = memory(*again(x, following, 1))[1]
+        late.append(numbers_of(following))
+    moved = np.max([np.linalg.norm(final - other, axis=1) for other in late], 0)
     resting = float((moved <= limit).mean()) if seen[-1] == slots else 0.0
     counted = clusters(begin, limit), clusters(final, limit)
     return Held(np.array(seen), np.array(apart), counted, resting, eigenvalues(memory, x, state), final, scale)
-
-
-@torch.no_grad()
-def following_states(memory: Memory, x: Tensor, state: State) -> Iterator[Array]:
-    """The states [M, F] in each of the next IN_TURN slots with the input x [D], which tell a cycle from rest."""
-    for _ in range(IN_TURN):
-        state = memory(*again(x, state, 1))[1]
-        yield numbers_of(state)
-
-
-def farthest(final: Array, states: Iterable[Array]) -> Array:
-    """How far each of the final states [M, F] was at most from where it was in other looks, [M]."""
-    return np.max([np.linalg.norm(final - other, axis=1) for other in states], 0)
 
 
 def pauses(slots: int) -> Iterator[int]:

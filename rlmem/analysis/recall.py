@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlmem.agents.actor_critic import Agent
-from rlmem.analysis.features import derivative_sizes
+from rlmem.analysis.features import derivative_sizes, name_of, reader, total
 from rlmem.analysis.loaded import Episodes, LoadedRun
 from rlmem.analysis.output import LOOKS, Result, beside_null, curve_rows, ragged
-from rlmem.analysis.readout import name_of, reader, total
 from rlmem.core.errors import UserError
 from rlmem.record.figures import COLOURS, figure, whole_numbers
 
@@ -42,8 +41,8 @@ def measure(run: LoadedRun, *, episodes: int = 10, twin: Path | None = None) -> 
         rho_i = |d sum_a Q(s_n, a) / d o_i|_1,   divided by its sum over i
 
     The derivative passes through memory and encoder over the whole episode, however training truncated it. An agent
-    without Q (PPO, IMPALA) is measured by what decides its action (`rlmem.analysis.readout.total`), since V(s) need not
-    depend on what the action does. Where the environment shows all of its state, nothing has to be recalled, and what
+    without Q (PPO, IMPALA) is measured by what decides its action (`rlmem.analysis.features.total`), since V(s) need
+    not depend on what the action does. Where the environment shows all of its state, nothing has to be recalled, and what
     lies before the last slot is smearing. The null is the same agent before it learnt, on the same episodes.
 
     twin: a run of the same memory with env.observe=full, whose smearing is shown beside; a run that has it itself

@@ -43,9 +43,9 @@ def measure(run: LoadedRun, *, episodes: int = 10, older_than: int = 10, all_che
     for step in steps:
         run.load(step)
         played[step] = run.play(episodes)
-        curves[step] = of_agent(run.agent, played[step])
+        curves[step] = by_age(sensitivities(run.agent, played[step]), played[step].length)
     run.load(last)
-    found = run.with_null(lambda agent: of_agent(agent, played[last]))
+    found = run.with_null(lambda agent: by_age(sensitivities(agent, played[last]), played[last].length))
     nulls = {name: shares(its, older_than) for name, its in found.items()}
     metrics = {
         **beside_null(nulls, nulls["trained"]),
@@ -63,11 +63,6 @@ def shares(of: ByAge, older_than: int) -> dict[str, float]:
     """How much of the sensitivity is of ages `older_than` and above; the greatest age with half of it behind."""
     older = float(of.outside[min(older_than, len(of.outside) - 1)])
     return {"share_older": older, "share_inside": 1 - older, "age_of_half": float((of.outside >= 0.5).sum() - 1)}
-
-
-def of_agent(agent: Agent, episodes: Episodes) -> ByAge:
-    """The sensitivities of an agent's last values in episodes."""
-    return by_age(sensitivities(agent, episodes), episodes.length)
 
 
 def sensitivities(agent: Agent, episodes: Episodes) -> Tensor:

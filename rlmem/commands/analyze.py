@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlmem.analysis.declared import analyses, find
+from rlmem.analysis import analyses, analyze, find
 from rlmem.commands.toolkit import NOT_FLAGS, Dir, Flag, Natural, Parser, Run, Step, Text, Trust, stdout_to_stderr
 from rlmem.core.command import show
 from rlmem.core.declared import PLAIN, Option, add_options
@@ -38,7 +38,6 @@ def run(
         impulse --pools 12 --base 2 --out impulse
         my_module.my_analysis RUN
     """
-    from rlmem.analysis import analyze
     from rlmem.run.stored import checkpoint_of
 
     run_dir, step = (None, step) if run is None else checkpoint_of(run, step)

@@ -11,6 +11,8 @@ from typing import Any
 MOVED = {
     "rlmem.agents.base": "rlmem.agents.actor_critic",
     "rlmem.agents.head_settings": "rlmem.agents.layers",
+    "rlmem.analysis.declared": "rlmem.analysis",
+    "rlmem.analysis.readout": "rlmem.analysis.features",
     "rlmem.api.exporting": "rlmem.share",
     "rlmem.api.hub": "rlmem.share",
     "rlmem.api.trained": "rlmem.run.trained",

@@ -172,47 +172,44 @@ def parse(text: Any, clause: str = "") -> Expectation:
     )
 
 
-def check(
-    expectations: Sequence[Expectation],
-    scores: Scores,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    *,
-    higher: bool = True,
-    peers: Sequence[str] = (),
-    exact: bool = False,
-    other: Callable[[str], Scores] = lambda metric: {},
-    possible: Callable[[Sequence[str]], Range] = lambda columns: ANY,
-) -> list[Finding]:
-    """The findings of a table: of each expectation one for every column that it names, or one for the mean over all
-    columns; and if it says `all`, these for every row.
+class Numbers(NamedTuple):
+    """The numbers that expectations are tested with.
 
     scores: the runs; what has none is not tested
-    rows, columns: those of the budget, beside rows of `peers`; what is expected of others is not tested
     higher: whether more is better
     exact: whether every run gives the same number, so that one is enough
-    other: gives the scores of another metric, of which more is better
     possible: gives the values that the mean of some columns can have
     """
-    ours = Numbers(scores, higher, exact, possible)
-    findings = []  # each still without the number of all
-    for expectation in expectations:
-        numbers = Numbers(other(expectation.metric), exact=exact) if expectation.metric else ours
-        known = {*expectation.rows} <= {*rows, *peers} and (not expectation.at or expectation.at in columns)
-        places = [(name, [name] if name in columns else []) for name in expectation.on]
-        places = places or [(columns[0] if len(columns) == 1 else "mean", [*columns])]
-        for left, (where, of) in product(rows if expectation.left == ALL else [expectation.left], places):
-            findings.append(partial(_finding, expectation, left, of if known else [], where, numbers))
-    return [finding(len(findings)) for finding in findings]
-
-
-class Numbers(NamedTuple):
-    """The runs that expectations are tested with; see `check`."""
 
     scores: Scores
     higher: bool = True
     exact: bool = False
     possible: Callable[[Sequence[str]], Range] = lambda columns: ANY
+
+
+def check(
+    expectations: Sequence[Expectation],
+    numbers: Numbers,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    peers: Sequence[str] = (),
+    other: Callable[[str], Scores] = lambda metric: {},
+) -> list[Finding]:
+    """The findings of a table: of each expectation one for every column that it names, or one for the mean over all
+    columns; and if it says `all`, these for every row.
+
+    rows, columns: those of the budget, beside rows of `peers`; what is expected of others is not tested
+    other: gives the scores of another metric, of which more is better
+    """
+    findings = []  # each still without the number of all
+    for expectation in expectations:
+        own = Numbers(other(expectation.metric), exact=numbers.exact) if expectation.metric else numbers
+        known = {*expectation.rows} <= {*rows, *peers} and (not expectation.at or expectation.at in columns)
+        places = [(name, [name] if name in columns else []) for name in expectation.on]
+        places = places or [(columns[0] if len(columns) == 1 else "mean", [*columns])]
+        for left, (where, of) in product(rows if expectation.left == ALL else [expectation.left], places):
+            findings.append(partial(_finding, expectation, left, of if known else [], where, own))
+    return [finding(len(findings)) for finding in findings]
 
 
 def _finding(

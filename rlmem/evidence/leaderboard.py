@@ -67,7 +67,7 @@ class Standings:
         """
         if row == self.board.beside or self.board.beside not in self.scores:
             return None
-        return probability_of_improvement(self.shares[row], self.shares[self.board.beside], rng=RNG()).probability
+        return probability_of_improvement(self.shares[row], self.shares[self.board.beside], rng=RNG())
 
     def cost(self, row: str) -> float | None:
         """The mean cost of the runs of a row; None where it is not known of every column."""

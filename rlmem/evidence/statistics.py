@@ -24,8 +24,8 @@ REPETITIONS = 2000
 SEED = 20240527
 """Seeds the generators of reports and verdicts, so that the same runs always have the same intervals."""
 LEVEL = 0.95
-AT_ONCE = 2**20
-"""How many numbers are resampled together: 8 MiB."""
+AT_ONCE = 2**17
+"""How many numbers are resampled together: 1 MiB, and of pairs of runs that times their number."""
 POWER = 0.8
 ROUNDING = 1e-12
 """The share of the terms of a sum below which it is their rounding."""
@@ -120,15 +120,12 @@ def interval(
 
 
 def bootstrap(
-    scores: Scores, statistic: Statistic, *, rng: np.random.Generator, repetitions: int = REPETITIONS, width: int = 1
+    scores: Scores, statistic: Statistic, *, rng: np.random.Generator, repetitions: int = REPETITIONS
 ) -> Array:
-    """The statistic of every resample, [repetitions, ...].
-
-    width: numbers that the statistic holds for each score (for a profile, its thresholds), to bound memory
-    """
+    """The statistic of every resample, [repetitions, ...]."""
     values = matrix(scores)
-    parts = [statistic(resample(values, picked)) for picked in picks(values.shape, repetitions, rng, width)]
-    return np.concatenate(parts)
+    runs, tasks = values.shape
+    return np.concatenate([statistic(resample(values, picked)) for picked in picks(runs, tasks, repetitions, rng)])
 
 
 def resample(scores: Array, picked: Index) -> Array:
@@ -138,48 +135,31 @@ def resample(scores: Array, picked: Index) -> Array:
 
 def percentile_bounds(replicates: Array, level: float = LEVEL) -> tuple[Any, Any]:
     """The bounds, each [...], that leave (1 - level) / 2 of the replicates [repetitions, ...] on either side."""
-    if not 0 < level < 1:
-        raise ValueError(f"level is a coverage between 0 and 1, such as 0.95; got {level}")
     low, high = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return low, high
 
 
 def picks(
-    shape: tuple[int, ...], repetitions: int, rng: np.random.Generator, width: int = 1, among: Index | None = None
+    runs: int, tasks: int, repetitions: int, rng: np.random.Generator, among: Index | None = None
 ) -> Iterator[NDArray[np.int64]]:
     """The runs of `repetitions` resamples, in chunks [n, run, task]. The size of the chunks changes no draw.
 
     among: the number of runs that a row is drawn from, [run, 1]; None: as many as there are rows
     """
-    if len(shape) != 2:
-        raise ValueError(f"the bootstrap resamples scores [run, task]; got {len(shape)} dimensions")
-    if repetitions < 1:
-        raise ValueError(f"a bootstrap needs at least one repetition; got {repetitions}")
-    runs, tasks = shape
-    most = max(1, AT_ONCE // (runs * tasks * width))
+    most = max(1, AT_ONCE // (runs * tasks))
     for begin in range(0, repetitions, most):
         yield rng.integers(runs if among is None else among, size=(min(most, repetitions - begin), runs, tasks))
 
 
-@dataclass(frozen=True)
-class Improvement:
-    """P(X > Y): the chance that a run of X beats a run of Y on a task drawn at random, ties counting one half."""
-
-    probability: Interval
-    """Mean over tasks; one half means that neither is better. Its `runs` is the smaller number of runs of the two."""
-    per_task: Array
-    """The probability for each task, [task]."""
-    u: Array
-    """Mann-Whitney U of X for each task, [task]: the pairs that X wins, out of runs_x * runs_y."""
-
-
 def probability_of_improvement(
     x: Scores, y: Scores, *, rng: np.random.Generator, repetitions: int = REPETITIONS, level: float = LEVEL
-) -> Improvement:
-    """P(X > Y) of scores [run_x, task] and [run_y, task] (Agarwal et al. 2021, arXiv:2108.13264, sec. 4.3).
+) -> Interval:
+    """P(X > Y): the chance that a run of X beats a run of Y on a task drawn at random, ties counting one half.
 
-    The bootstrap resamples the runs of X and those of Y independently, within each task. Tasks are matched by position,
-    or by name where both are mappings. The bounds are NaN unless both have two runs.
+    It is the mean over tasks (Agarwal et al. 2021, arXiv:2108.13264, sec. 4.3) of Mann-Whitney's U over the number of
+    pairs, for scores [run_x, task] and [run_y, task]. The bootstrap resamples the runs of X and those of Y
+    independently, within each task. Tasks are matched by position, or by name where both are mappings. `runs` is the
+    smaller number of runs of the two; the bounds are NaN unless both have two.
     """
     if isinstance(x, Mapping) and isinstance(y, Mapping):
         if x.keys() != y.keys():
@@ -192,12 +172,11 @@ def probability_of_improvement(
     u = mann_whitney_u(first, second)
     drawn = [
         mann_whitney_u(resample(first, picked[:, :n]), resample(second, picked[:, n:])).mean(-1) / (n * m)
-        for picked in picks((n + m, tasks), repetitions, rng, max(n, m), np.repeat([n, m], [n, m])[:, None])
+        for picked in picks(n + m, tasks, repetitions, rng, np.repeat([n, m], [n, m])[:, None])
     ]
     low, high = percentile_bounds(np.concatenate(drawn), level)
     bounds = (float(low), float(high)) if min(n, m) > 1 else (np.nan, np.nan)
-    probability = Interval(float(u.mean() / (n * m)), *bounds, level, min(n, m), tasks)
-    return Improvement(probability, u / (n * m), u)
+    return Interval(float(u.mean() / (n * m)), *bounds, level, min(n, m), tasks)
 
 
 def mann_whitney_u(x: Array, y: Array) -> Array:
@@ -210,43 +189,16 @@ def mann_whitney_u(x: Array, y: Array) -> Array:
     return np.asarray(wins.sum((-3, -2)))
 
 
-@dataclass(frozen=True)
-class PerformanceProfile:
-    """A performance profile: the fraction of scores above each threshold, with a confidence band, all [threshold]."""
-
-    thresholds: Array
-    fraction: Array
-    low: Array
-    """Pointwise bounds; NaN where a task has one run. The band as a whole covers less than `level`."""
-    high: Array
-    level: float
-
-
-def performance_profile(
-    scores: Scores,
-    thresholds: ArrayLike,
-    *,
-    rng: np.random.Generator,
-    repetitions: int = REPETITIONS,
-    level: float = LEVEL,
-) -> PerformanceProfile:
-    """The fraction above every threshold tau (Agarwal et al. 2021, arXiv:2108.13264, sec. 4.2), scores [run, task].
+def performance_profile(scores: Scores, thresholds: ArrayLike) -> Array:
+    """The fraction of scores above every threshold tau, [threshold]; NaN where a run has diverged.
 
         F(tau) = mean over runs and tasks of [score > tau], the run-score distribution
 
-    The band is the stratified bootstrap interval over runs at each threshold separately.
+    (Agarwal et al. 2021, arXiv:2108.13264, sec. 4.2), of scores [run, task].
     """
-    values, tau = matrix(scores), np.atleast_1d(np.asarray(thresholds, dtype=np.float64))
-
-    def above(batch: Array) -> Array:
-        """[..., run, task] -> [..., threshold]"""
-        fraction = (batch[..., None] > tau).mean((-3, -2))
-        diverged = np.asarray(np.isnan(batch).any((-2, -1)))
-        return np.where(diverged[..., None], np.nan, fraction)
-
-    replicates = bootstrap(values, above, rng=rng, repetitions=repetitions, width=len(tau))
-    low, high = percentile_bounds(replicates if len(values) > 1 else np.full_like(replicates, np.nan), level)
-    return PerformanceProfile(tau, above(values), low, high, level)
+    values = matrix(scores)
+    above = (values[..., None] > np.atleast_1d(np.asarray(thresholds, dtype=np.float64))).mean((0, 1))
+    return np.full_like(above, np.nan) if np.isnan(values).any() else above
 
 
 def ranks(

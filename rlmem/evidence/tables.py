@@ -183,8 +183,8 @@ def _numbers(outcome: Outcome, to_read: bool) -> Table:
     title += "" if planned.scale == 1 else f", times {planned.scale:g}"
     names = [name for name in dict.fromkeys([*planned.experiment.also, *BESIDE]) if name != planned.metric]
     others = {name: scores for name in names if (scores := outcome.scores(name))}
-    fits = 1 < len({cell.column for cell in cells}) <= WIDEST and len({cell.seeds for cell in cells} - {0}) == 1
-    if to_read and fits and not others and all(cell.published is None for cell in cells):
+    fits = 1 < len({cell.column for cell in cells}) <= WIDEST and len({cell.ours.n for cell in cells} - {0}) == 1
+    if to_read and fits and not others and all(cell.paper is None for cell in cells):
         return _grid(title, cells)
     ours = "mean" if planned.experiment.peers else "ours"
     return _list(title, cells, ours, len(planned.experiment.columns) > 1, others)
@@ -231,16 +231,15 @@ def _diagnosis(outcome: Outcome) -> list[Table]:
 
 def _list(title: str, cells: Sequence[BesidePrinted], ours: str, several: bool, others: Mapping[str, Scores]) -> Table:
     """A line for each cell, with its mean called `ours`, the column if there are `several`, and `others` at its end."""
-    published = any(cell.published is not None for cell in cells)
+    published = any(cell.paper is not None for cell in cells)
     head = ["row", *(["column"] if several else []), f"{ours} [95 % CI]", "runs"]
     head += ["paper", "difference", "verdict"] if published else []
     lines: list[list[Cell]] = []
     columns = list(dict.fromkeys(cell.column for cell in cells if cell.column != MEAN))
     for cell in cells:
-        line: list[Cell] = [cell.row, *([cell.column] if several else []), _ours(cell), cell.seeds]
+        line: list[Cell] = [cell.row, *([cell.column] if several else []), cell.ours, cell.ours.n]
         if published:
-            paper = None if cell.published is None else Value(cell.published, cell.published_std)
-            line += [paper, cell.difference, cell.verdict]
+            line += [cell.paper, cell.difference, cell.verdict]
         for scores in others.values():
             places = [(cell.row, column) for column in (columns if cell.column == MEAN else [cell.column])]
             whole = all(place in scores for place in places)
@@ -252,11 +251,7 @@ def _list(title: str, cells: Sequence[BesidePrinted], ours: str, several: bool, 
 def _grid(title: str, cells: Sequence[BesidePrinted]) -> Table:
     """A grid of rows by columns, for cells that are one number of equally many runs."""
     columns = list(dict.fromkeys(cell.column for cell in cells))
-    means = {(cell.row, cell.column): _ours(cell) for cell in cells}
+    means = {(cell.row, cell.column): cell.ours for cell in cells}
     lines = [[row, *(means.get((row, column)) for column in columns)] for row in dict.fromkeys(row for row, _ in means)]
-    interval = " [95 % CI]" if any(np.isfinite(cell.low) for cell in cells) else ""
-    return Table(f"{title}{interval}, runs of each: {max(cell.seeds for cell in cells)}", ["row", *columns], lines)
-
-
-def _ours(cell: BesidePrinted) -> Value:
-    return Value(cell.mean, low=cell.low, high=cell.high, n=cell.seeds)
+    interval = " [95 % CI]" if any(np.isfinite(cell.ours.low) for cell in cells) else ""
+    return Table(f"{title}{interval}, runs of each: {max(cell.ours.n for cell in cells)}", ["row", *columns], lines)

@@ -12,13 +12,14 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from rlmem.evidence.expect import Finding, Scores, Side, State, check, combined, side_of
+from rlmem.evidence.expect import Finding, Numbers, Scores, Side, State, check, combined, side_of
 from rlmem.evidence.experiment import Planned
 from rlmem.evidence.metrics import mean_range, range_of
 from rlmem.evidence.published import Printed, load, misprints
 from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.registration import change
-from rlmem.evidence.statistics import Range, contrast
+from rlmem.evidence.statistics import contrast
+from rlmem.record.tables import Value
 
 Word = Literal["supported", "contradicted", "undecided", "matches", "not tested here", "not run"]
 Likeness = Literal["matches", "differs", "undecided", "not tested"]
@@ -34,10 +35,9 @@ MARGIN = 0.5 - 1e-9
 class BesidePrinted:
     """A cell of the table, or the mean of a row, beside the published number.
 
-    seeds: the number of our runs
-    mean: our mean over seeds, with `low` and `high`, the bounds of its 95 % t interval within
-        the values that are possible
-    published, published_std: the printed number and its spread
+    ours: our mean over seeds, with the bounds of its 95 % t interval within the values that are possible, and the
+        number of our runs
+    paper: the printed number and its spread
     difference: our mean minus the printed one
     verdict: whether our number is like the printed one, see `_likeness`; None if nothing is published, or if the budget
         is another
@@ -45,12 +45,8 @@ class BesidePrinted:
 
     row: str
     column: str
-    seeds: int
-    mean: float
-    low: float
-    high: float
-    published: float | None = None
-    published_std: float | None = None
+    ours: Value
+    paper: Value | None = None
     difference: float | None = None
     verdict: Likeness | None = None
 
@@ -149,21 +145,25 @@ def _verdict(outcome: Outcome) -> Verdict:
     if len(columns) > 1 and experiment.mean:
         places += [(row, MEAN, columns) for row in rows if sum(cell.row == row for cell in cells) == len(columns)]
     places += [(row, column, [column]) for row in peers for column in columns if (row, column) in scores]
-    table = [
-        _cell(outcome, row, column, side_of(scores, row, among), possible(among), printed.get((row, column)))
-        for row, column, among in places
-    ]
-    findings = check(
-        planned.expectations if outcome.budget != "smoke" else (),
-        scores,
-        rows,
-        columns,
-        higher=planned.higher,
-        peers=peers,
-        exact=planned.run == "impulse",  # which gives equal numbers in every run, since they follow from equations
-        other=outcome.scores,
-        possible=possible,
-    )
+
+    def beside(row: str, column: str, among: Sequence[str]) -> BesidePrinted:
+        """The mean over some columns, next to what is printed for it."""
+        side, number = side_of(scores, row, among), printed.get((row, column))
+        mean = combined((planned.scale, side)) if side else contrast([], np.nan)
+        least, most = (planned.scale * bound for bound in possible(among))
+        low, high = mean.bounds(possible=(least, most))
+        ours = Value(mean.value, low=low, high=high, n=min(side.numbers) if side else 0)
+        if number is None:
+            return BesidePrinted(row, column, ours)
+        word = _likeness([(side, number)], planned.scale) if outcome.budget == "paper" else None
+        difference = mean.value - number.mean if side else None
+        return BesidePrinted(row, column, ours, Value(number.mean, number.std), difference, word)
+
+    table = [beside(*place) for place in places]
+    # An impulse response gives equal numbers in every run, since they follow from equations.
+    numbers = Numbers(scores, planned.higher, exact=planned.run == "impulse", possible=possible)
+    tested = planned.expectations if outcome.budget != "smoke" else ()
+    findings = check(tested, numbers, rows, columns, peers, outcome.scores)
     wanted = {(cell.row, cell.column, seed) for cell in cells for seed in cell.seeds}
     if lacking := len(wanted - {record.place for record in outcome.records if outcome.counts(record)}):
         why = f"{lacking} of {len(wanted)} runs have not ended"
@@ -229,21 +229,6 @@ def _printed(planned: Planned, columns: Sequence[str]) -> dict[tuple[str, str], 
         for column, task in places
         if (number := theirs.get((where.rows.get(row, row), task)))
     }
-
-
-def _cell(
-    outcome: Outcome, row: str, column: str, side: Side | None, possible: Range, printed: Printed | None
-) -> BesidePrinted:
-    """A cell, whose runs are `side`, next to what is printed for it."""
-    scale = outcome.planned.scale
-    mean = combined((scale, side)) if side else contrast([], np.nan)
-    low, high = mean.bounds(possible=(scale * possible[0], scale * possible[1]))
-    ours = BesidePrinted(row, column, min(side.numbers) if side else 0, mean.value, low, high)
-    if printed is None:
-        return ours
-    word = _likeness([(side, printed)], scale) if outcome.budget == "paper" else None
-    difference = mean.value - printed.mean if side else None
-    return replace(ours, published=printed.mean, published_std=printed.std, difference=difference, verdict=word)
 
 
 def _likenesses(

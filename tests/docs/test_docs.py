@@ -3,15 +3,14 @@
 import inspect
 import json
 import re
-import sys
 
 import pytest
 import torch
 import yaml
 from helpers import ROOT, memory_node, options
 from pages import blocks
-from python_process import run_python
 
+from benchmarks.memory import write_table
 from rlmem.batching import Segment, Tape
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
@@ -21,7 +20,6 @@ from rlmem.conformance import facts
 from rlmem.core.errors import UserError
 from rlmem.scan import chosen_engine, native
 
-TABLE = ROOT / "benchmarks" / "memory_table.py"
 BEGIN, END = "<!-- measured:begin -->", "<!-- measured:end -->"
 INPUT_SIZE = 128
 
@@ -163,7 +161,7 @@ def test_the_measured_table_is_written_between_its_comments(tmp_path):
     document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     numbers.write_text(json.dumps(result))
     for _ in range(2):
-        run_python([sys.executable, TABLE, numbers, document], check=True)
+        write_table(numbers, document)
     written = document.read_text()
     assert written.startswith("before\n")
     assert written.endswith(f"{END}\nafter\n")

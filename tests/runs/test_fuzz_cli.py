@@ -278,7 +278,7 @@ COMMANDS: dict[str, list[SearchStrategy[list[str]]]] = {
         lines(["reproduce", "memoroids/figure4", "--dry-run", "--cells", "nope", "--rows"], words),
     ],
     "report": [lines(["report"], places.map(lambda place: [place]), last=["--out", "no/such/folder/a.html"])],
-    "verify-results": [lines(["verify-results", "--no-pictures"], places.map(lambda place: [place]))],
+    "verify-results": [lines(["verify-results"], places.map(lambda place: [place]))],
     "plot": [lines(["plot"], places.map(lambda place: [place]), last=["--out", "no/such/folder/a.png"])],
 }
 """Of every command, lines that end soon: they fail, or run nothing, or little."""

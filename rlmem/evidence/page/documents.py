@@ -132,17 +132,23 @@ def put(file: Path, name: str, text: str, pictures: Mapping[str, Figure]) -> lis
 
     A file that does not exist becomes a page of the text only. Raises UserError for one without the marks.
     """
-    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    page = received.text(file) if file.is_file() else f"# {name.capitalize()}\n\n{begin}\n{end}\n"
-    if page.count(begin) != 1 or page.count(end) != 1:
-        raise UserError(f"{file}: expected one line {begin} and one {end}; e.g. --page {name}.md")
+    page = with_part(file, name, text)
     images = [file.parent / "images" / f"{picture}.svg" for picture in pictures]
     with writing(file, f"--page /tmp/{name}.md"):
         for image, drawing in zip(images, pictures.values(), strict=True):
             image.parent.mkdir(parents=True, exist_ok=True)
             figures.save(drawing, image, "svg")
-        rundir.write_atomically(file, f"{page.partition(begin)[0]}{begin}\n{text}{end}{page.partition(end)[2]}")
+        rundir.write_atomically(file, page)
     return [file, *images]
+
+
+def with_part(file: Path, name: str, text: str) -> str:
+    """The page with this text between its marks, as `put` writes it. Raises UserError."""
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    page = received.text(file, errors="replace") if file.is_file() else f"# {name.capitalize()}\n\n{begin}\n{end}\n"
+    if page.count(begin) != 1 or page.count(end) != 1:
+        raise UserError(f"{file}: expected one line {begin} and one {end}; e.g. --page {name}.md")
+    return f"{page.partition(begin)[0]}{begin}\n{text}{end}{page.partition(end)[2]}"
 
 
 def write_latex(items: Sequence[Item], folder: Path) -> list[Path]:
@@ -183,7 +189,7 @@ def _lines(item: Item) -> Iterator[Line]:
     assert item.file is not None
     for cell in item.verdict.cells:
         for name in ("mean", "low", "high"):
-            yield {"row": cell.row, "column": cell.column, "kind": "cell", **_value(name, getattr(cell, name))}
+            yield {"row": cell.row, "column": cell.column, "kind": "cell", **_value(name, getattr(cell.ours, name))}
     for run in item.outcome.records:
         about = {name: getattr(run, name) for name in ABOUT} | {"seconds": f"{run.seconds:.6g}"}
         for name, value in run.metrics.items():

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlmem.core import received
 from rlmem.core.errors import UserError
-from rlmem.evidence.leaderboard import RNG, Standings, games, ranking, standings
+from rlmem.evidence.leaderboard import Standings, games, ranking, standings
 from rlmem.evidence.page.curves import require_matplotlib
 from rlmem.evidence.page.documents import put
 from rlmem.evidence.page.find import Item
@@ -36,8 +36,8 @@ WIDTH, LINE, LEAST = 11.5, 0.21, 3.4
 MARK = "<!-- leaderboard:begin -->"
 
 
-def rankings(items: Sequence[Item], folder: Path) -> dict[Path, Outcome]:
-    """Page -> what it ranks, for the pages below `folder`; of an item with several budgets, the largest that has ranks.
+def rankings(items: Sequence[Item], folder: Path) -> dict[Path, Standings]:
+    """Page -> its ranking, for the pages below `folder`; of an item with several budgets, the largest that has ranks.
 
     The pages are docs/<item>.md. Results in which no row has a run of every column have none.
     """
@@ -46,7 +46,7 @@ def rankings(items: Sequence[Item], folder: Path) -> dict[Path, Outcome]:
         page = folder / "docs" / f"{item.name.rpartition('/')[2]}.md"
         board = standings(item.outcome)
         if board and board.scores and page.is_file() and MARK in received.text(page, errors="replace"):
-            ranked[page] = item.outcome
+            ranked[page] = board
     return ranked
 
 
@@ -59,8 +59,11 @@ def page(outcome: Outcome, file: Path) -> list[Path]:
     found = standings(outcome)
     if found is None or not found.scores:
         raise UserError(f"--page {file}: no row of {outcome.name} has a run of every game yet")
-    name = outcome.name.rpartition("/")[2]
-    return put(file, "leaderboard", _text(found, name), {name: picture(found)})
+    return put(file, "leaderboard", text(found), {_image(found): picture(found)})
+
+
+def _image(board: Standings) -> str:
+    return board.outcome.name.rpartition("/")[2]
 
 
 def picture(found: Standings) -> Figure:
@@ -74,12 +77,12 @@ def picture(found: Standings) -> Figure:
     return made
 
 
-def _text(found: Standings, image: str) -> str:
+def text(found: Standings) -> str:
     """The part of a page between its marks."""
     outcome = found.outcome
     about = facts_of([record for record in outcome.records if record.row in found.scores])
     facts = "\n".join(f"- {in_markdown(f'{name}: {fact}')}" for name, fact in about.items() if fact)
-    shown = f"![Scores, costs and performance profiles of the memories](images/{image}.svg)"
+    shown = f"![Scores, costs and performance profiles of the memories](images/{_image(found)}.svg)"
     tables = f"{ranking(found).markdown()}\n{shown}\n\n{games(found).markdown()}"
     return f"\n{tables}\n{facts}\n\n"
 
@@ -112,7 +115,7 @@ def _profiles(axes: Axes, found: Standings) -> None:
     thresholds = np.linspace(0, 1, 101)
     for name in found.aggregate:
         colour = _colour(found, name)
-        fraction = performance_profile(found.scores[name], thresholds, rng=RNG()).fraction
+        fraction = performance_profile(found.scores[name], thresholds)
         if colour == GREY:
             axes.plot(thresholds, fraction, color=GRID, lw=0.9, zorder=2)
         else:

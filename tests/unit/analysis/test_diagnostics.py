@@ -20,8 +20,8 @@ from rlmem.agents.plain import Plain
 from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.analysis import contamination, demand, markov, multistability, output, probe
 from rlmem.analysis import recall as recall_module
+from rlmem.analysis.features import opinions, total
 from rlmem.analysis.loaded import Episodes, LoadedRun
-from rlmem.analysis.readout import opinions, total
 from rlmem.core.errors import UserError
 from rlmem.core.types import Batch
 from rlmem.memory.base import Memory, RecurrentCell
@@ -468,7 +468,6 @@ def test_a_register_covers_the_demand_where_it_is_read(weights, inside):
     assert found.inside == pytest.approx(np.full(7, inside))
     assert found.uniform == pytest.approx(1 / (slots + 1))
     assert found.demanded.argmax(1).tolist() == (slots - 2).tolist()
-    assert demand.oldest(needs_of(9, 2)) == 2
 
 
 def test_a_memory_that_reads_the_future_covers_no_demand():

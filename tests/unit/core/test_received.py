@@ -72,7 +72,7 @@ VERBS: dict[str, tuple[str, ...]] = {
             "train --dry-run init_from=F"),
     "sweep": ("sweep status F", "report F", "plot F", "sweep F --dry-run"),
     "population": ("population status F", "report F"),
-    "results": ("report F", "verify-results F --no-pictures", "report F --data out.csv.gz"),
+    "results": ("report F", "verify-results F", "report F --data out.csv.gz"),
     "reproduction": ("report F", "reproduce mine/small.yaml --budget smoke --show",
                      "reproduce mine/small.yaml --budget smoke --dry-run"),
     "data": ("dataset info F/data.hdf5", "dataset import F/data.hdf5 env=position_only_cartpole --out out.hdf5"),

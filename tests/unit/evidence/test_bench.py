@@ -2,7 +2,7 @@
 
 import json
 import re
-import runpy
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -15,7 +15,7 @@ from rlmem.evidence.bench.returns import ReturnsBench
 
 from benchmarks import run
 from benchmarks.env import EnvBench
-from benchmarks.memory import MemoryBench
+from benchmarks.memory import MemoryBench, write_table
 from benchmarks.solve import PEER as PEER_OF_SOLVE
 from benchmarks.solve import SolveBench
 from rlmem.commands.bench import IN_A_CLONE
@@ -224,25 +224,14 @@ def test_the_benchmarks_of_documents_accept_their_options():
     assert {name for text in texts for name in re.findall(r"rlmem bench (\w+)", text)} == {"train", "scan"}
 
 
-def test_a_mistake_of_the_table_of_the_documents_is_one_line(in_tmp, capsys, monkeypatch):
-    (in_tmp / "scan.json").write_text('{"scans": []}')
+def test_a_mistake_of_the_table_of_the_documents_is_one_line(in_tmp):
     (in_tmp / "memory.json").write_text('{"setting": {"lengths": [128]}, "machine": {}}')
-    (in_tmp / "whole.json").write_text('{"setting": {"lengths": [1024]}, "machine": {}}')
-    (in_tmp / "document.md").write_text("<!-- measured:begin -->\n<!-- measured:end -->\n")
-    script = ROOT / "benchmarks" / "memory_table.py"
-    mistakes = {
-        (): "arguments are required: json, document",
-        ("no.json", "document.md"): "no.json",
-        ("scan.json", "document.md"): "scan.json: not the numbers of `run.py memory`",
-        ("whole.json", "scan.json"): "scan.json: has no <!-- measured:begin -->",
-        ("memory.json", "document.md"): "at the length 1024",
-    }
-    for arguments, fact in mistakes.items():
-        monkeypatch.setattr(sys, "argv", [str(script), *arguments])
-        with pytest.raises(SystemExit, match="2"):
-            runpy.run_path(str(script), run_name="__main__")
-        (line,) = capsys.readouterr().err.splitlines()
-        assert fact in line
+    (in_tmp / "document.md").write_text("no comments\n")
+    with pytest.raises(UserError, match=r"not the numbers of `run.py memory` at the length 1024"):
+        write_table(in_tmp / "memory.json", in_tmp / "document.md")
+    shutil.copy(ROOT / "benchmarks/memory-2-cores.json", in_tmp / "memory.json")
+    with pytest.raises(UserError, match="expected one line <!-- measured:begin -->"):
+        write_table(in_tmp / "memory.json", in_tmp / "document.md")
 
 
 @pytest.mark.slow

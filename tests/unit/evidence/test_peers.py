@@ -155,7 +155,7 @@ def test_peers_are_judged_and_shown_but_are_no_runs_of_ours(file):
     verdict = better.verdict
     assert [(f.where, f.state) for f in verdict.findings] == [("cartpole_ppo", "undecided"), ("second", "supported")]
     assert verdict.word == "undecided" and verdict.why.startswith("1 of 2 expectations: ours >= sb3 within 10")
-    assert [(c.row, c.column, c.seeds) for c in verdict.cells if c.row == "sb3"] == [
+    assert [(c.row, c.column, c.ours.n) for c in verdict.cells if c.row == "sb3"] == [
         ("sb3", "cartpole_ppo", 2),
         ("sb3", "second", 2),
     ]

@@ -15,7 +15,7 @@ import pytest
 from helpers import ROOT, options
 
 from rlmem.evidence import catalog
-from rlmem.evidence.expect import Finding, check, parse
+from rlmem.evidence.expect import Finding, Numbers, check, parse
 from rlmem.evidence.records import shipped_records
 from rlmem.evidence.verdict import Outcome
 
@@ -82,8 +82,8 @@ def findings(item: str, text: str) -> list[Finding]:
     shipped = outcome(item)
     planned, peers = shipped.planned, [*shipped.planned.experiment.peers]
     rows, columns = ([*dict.fromkeys(getattr(cell, side) for cell in planned.cells())] for side in ("row", "column"))
-    how = {"higher": planned.higher, "peers": peers, "exact": planned.run == "impulse"}
-    return check([parse(text)], shipped.scores(), rows, columns, **how, other=shipped.scores)
+    numbers = Numbers(shipped.scores(), planned.higher, exact=planned.run == "impulse")
+    return check([parse(text)], numbers, rows, columns, peers, shipped.scores)
 
 
 def test_the_shipped_results_support_what_a_sentence_states():

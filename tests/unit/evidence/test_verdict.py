@@ -11,7 +11,7 @@ from scipy import stats as scipy_stats
 from rlmem import make_env
 from rlmem.evidence import catalog
 from rlmem.evidence.catalog import read
-from rlmem.evidence.expect import Finding, Untestable, check, parse, parse_all
+from rlmem.evidence.expect import Finding, Numbers, Untestable, check, parse, parse_all
 from rlmem.evidence.experiment import Experiment
 from rlmem.evidence.metrics import range_of_key, range_of_metric, range_of_returns
 from rlmem.evidence.published import load as published
@@ -26,7 +26,7 @@ def findings(*texts: str, higher: bool = True, exact: bool = False, **runs: list
     """What is found of runs named `ROW_COLUMN`."""
     scores = {tuple(name.split("_")): np.array(values) for name, values in runs.items()}
     rows, columns = (list(dict.fromkeys(name[side] for name in scores)) for side in (0, 1))
-    return check([*map(parse, texts)], scores, rows, columns, higher=higher, exact=exact)  # type: ignore[arg-type]
+    return check([*map(parse, texts)], Numbers(scores, higher, exact), rows, columns)  # type: ignore[arg-type]
 
 
 def states(*texts: str, **given) -> list[str]:
@@ -110,11 +110,11 @@ budgets: {smoke: {}, laptop: {}, paper: {}}
         for seed, value in enumerate(runs)
     ]
     verdict = Outcome(experiment.at("laptop"), records).verdict
-    assert [(cell.low, cell.high) for cell in verdict.cells] == [(-1.0, 1.0), (-1.0, 1.0)]
+    assert [(cell.ours.low, cell.ours.high) for cell in verdict.cells] == [(-1.0, 1.0), (-1.0, 1.0)]
     (finding,) = verdict.findings
     assert -2.0 <= finding.low < finding.high == 2.0
     scores = {(row, ""): np.array(runs) for row, runs in values.items()}
-    (free,) = check([parse("a > b")], scores, ["a", "b"], [""])
+    (free,) = check([parse("a > b")], Numbers(scores), ["a", "b"], [""])
     assert free.high > 2.0
     assert (free.state, free.seeds) == (finding.state, finding.seeds) and free.state == "undecided"
 
@@ -175,10 +175,10 @@ def test_an_expectation_may_be_about_another_metric():
     scores = {("a", "x"): np.array([1.0, 1.1]), ("b", "x"): np.array([5.0, 5.1])}
     other = {"lag": {cell: -runs for cell, runs in scores.items()}}
     asked = [parse("a > b"), parse("a > b in lag")]
-    found = check(asked, scores, ["a", "b"], ["x"], other=other.__getitem__)
+    found = check(asked, Numbers(scores), ["a", "b"], ["x"], other=other.__getitem__)
     assert [finding.state for finding in found] == ["contradicted", "supported"]
     assert [finding.text for finding in found] == ["a > b", "a > b in lag"]
-    lower = check(asked, scores, ["a", "b"], ["x"], higher=False, other=other.__getitem__)
+    lower = check(asked, Numbers(scores, higher=False), ["a", "b"], ["x"], other=other.__getitem__)
     assert [finding.state for finding in lower] == ["supported", "supported"], "of another metric, more is better"
 
 
@@ -349,8 +349,9 @@ def test_numbers_as_printed_match_and_only_at_the_paper_s_budget(table):
     assert verdict.word == "matches"
     assert {cell.verdict for cell in verdict.cells if cell.column != MEAN} == {"matches"}
     cell = verdict.cells[0]
-    assert cell.published == pytest.approx(81.2) and cell.difference == pytest.approx(0.0, abs=1e-9)
-    assert (cell.low, cell.high) == pytest.approx(contrast([(1, values["LRU", "Ant-P"])]).bounds())
+    assert cell.paper is not None and cell.paper.mean == pytest.approx(81.2)
+    assert cell.difference == pytest.approx(0.0, abs=1e-9)
+    assert (cell.ours.low, cell.ours.high) == pytest.approx(contrast([(1, values["LRU", "Ant-P"])]).bounds())
     verdict = outcome(table, "laptop", values).verdict
     assert (verdict.word, verdict.why) == ("supported", "2 of 2 expectations")
     assert {cell.verdict for cell in verdict.cells} == {None}
