@@ -1,7 +1,8 @@
 """What the YAML files say, read without Hydra or torch: groups, options, comments, and which line set a value last."""
 
+import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import yaml
 
 from rlmem.config import plainyaml
 from rlmem.config.messages import mistake, nearest, to_text
-from rlmem.config.paths import conf_dir, experiments_dir, option_dirs
+from rlmem.config.paths import conf_dir, experiments_dir, own_dirs
 from rlmem.core import received
 from rlmem.core.errors import UserError, first_line
 
@@ -20,37 +21,44 @@ Catalog = dict[str, dict[str, str]]
 Origins = dict[str, str]
 """Dotted path -> where its value was set."""
 
+Choice = str | list[str]
+"""The option of a group, or several."""
+
+Placed = tuple[str, Path]
+"""A file, and its package: the path below which its keys lie in a configuration; "" is the top."""
+
+TASKS = "_tasks"
+"""The folder of conf with the defaults that follow from the algorithm, the task and the budget."""
+
 COMMAND_LINE = "command line"
 """The origin of a value that an override set."""
 
 
 def catalog(lines: Sequence[str] = ()) -> Catalog:
     """Every group, in the order of config.yaml's defaults; experiments last. `lines` are as for `own_dirs`."""
-    names = dict.fromkeys([*default_choices(), *_groups()])
-    listed = {group: {name: description(file) for name, file in option_files(group, lines).items()} for group in names}
+    known = options(lines)
+    groups = dict.fromkeys([*default_choices(), *known])
+    listed = {group: {name: description(file) for name, file in known[group].items()} for group in groups}
     if folder := experiments_dir():
         files = [file for file in sorted(folder.rglob("*.yaml")) if file.is_file() and not file.name.startswith("_")]
         listed["experiment"] = {f.relative_to(folder).with_suffix("").as_posix(): description(f) for f in files}
     return listed
 
 
-def _groups() -> list[str]:
-    return sorted(folder.name for folder in conf_dir().iterdir() if folder.is_dir() and folder.name[0] != "_")
+def options(lines: Iterable[str] = ()) -> dict[str, dict[str, Path]]:
+    """Group -> option -> its file: the shipped ones first, which are not replaced; `lines` as for `own_dirs`."""
+    folders, shipped = (conf_dir(), *own_dirs(lines)), sorted(conf_dir().iterdir())
+    found: dict[str, dict[str, Path]] = {path.name: {} for path in shipped if path.is_dir() and path.name[0] != "_"}
+    for group, files in found.items():
+        for file in (file for folder in folders for file in sorted((folder / group).glob("[!_]*.yaml"))):
+            if file.is_file():
+                files.setdefault(file.stem, file)
+    return found
 
 
 def option_names(lines: Iterable[str] = ()) -> dict[str, list[str]]:
-    """The options of each group of a run, by the names of their files; `lines` as for `own_dirs`."""
-    lines = list(lines)
-    return {group: sorted(option_files(group, lines)) for group in _groups() if group != "launcher"}
-
-
-def option_files(group: str, lines: Iterable[str] = ()) -> dict[str, Path]:
-    """The file of each option of a group, the shipped ones first, which are not replaced; `lines` as for `own_dirs`."""
-    files: dict[str, Path] = {}
-    for file in (file for folder in option_dirs(group, lines) for file in sorted(folder.glob("[!_]*.yaml"))):
-        if file.is_file():
-            files.setdefault(file.stem, file)
-    return files
+    """The options of each group of a run; `lines` as for `own_dirs`."""
+    return {group: sorted(files) for group, files in options(lines).items() if group != "launcher"}
 
 
 def as_text(groups: Catalog) -> str:
@@ -84,13 +92,13 @@ def train_help(overrides: list[str]) -> str:
     parts = [f"groups (rlmem list says what each option is):\n{columns(groups)}", f"keys:\n{columns(keys)}"]
     for override in overrides:
         group, _, name = override.partition("=")
-        if group in groups and (file := option_files(group, overrides).get(name)):
+        if group in groups and (file := options(overrides)[group].get(name)):
             parts.append(f"{override}: {description(file)}\n{columns(option_keys(group, file))}")
     return "\n\n".join(parts)
 
 
 @cache
-def default_choices() -> dict[str, str | list[str]]:
+def default_choices() -> dict[str, Choice]:
     """The defaults list of config.yaml: group -> option, or a list of options."""
     entries = yaml.safe_load((conf_dir() / "config.yaml").read_text(encoding="utf-8"))["defaults"]
     pairs = [next(iter(entry.items())) for entry in entries if isinstance(entry, dict)]
@@ -99,9 +107,8 @@ def default_choices() -> dict[str, str | list[str]]:
 
 def option_keys(group: str, file: Path) -> dict[str, str]:
     """The keys of an option and of the private files that it builds on: `memory.hidden_size=256` -> its comment."""
-    package = "" if text_of(file).startswith("# @package _global_") else group
     full: dict[str, Leaf] = {}
-    for leaf in (leaf for part in with_parents(file) for leaf in leaves(part, package)):
+    for leaf in (leaf for place, part in placed(group, file) for leaf in leaves(part, place)):
         inherited = full[leaf.path].comment if leaf.path in full else ""
         full[leaf.path] = leaf._replace(comment=leaf.comment or inherited)
     if group == "launcher":  # whose keys lie in Hydra's own
@@ -146,6 +153,8 @@ def with_parents(file: Path) -> list[Path]:
         seen.add(part)
         parents = content_of(part).get("defaults")
         for parent in parents if isinstance(parents, list) else ():
+            if parent == "_self_":
+                parts[part] = None
             for folder in dict.fromkeys((conf_dir() / part.parent.name, part.parent)):
                 add(received.inside(folder, f"{parent}.yaml"))
         parts[part] = None
@@ -154,9 +163,49 @@ def with_parents(file: Path) -> list[Path]:
     return list(parts)
 
 
+def placed(group: str, file: Path) -> list[Placed]:
+    """An option's file and those that it builds on, each with its package, in the order in which they are merged."""
+
+    def package(part: Path, default: str) -> str:
+        directive = re.match(r"# @package (\S+)", text_of(part))
+        return default if directive is None else directive[1].replace("_group_", group).replace("_global_", "")
+
+    around = package(file, group)
+    return [(package(part, around), part) for part in with_parents(file)]
+
+
+def merged(
+    told: Mapping[str, str], typed: Mapping[str, Any], lines: Sequence[str]
+) -> tuple[dict[str, Choice], list[Placed]]:
+    """The choice of each group, and the files of a composition in the order in which they are merged.
+
+    told: the choices that Hydra tells, which lack those of several options
+    typed: the choices on the command line
+    lines: as for `own_dirs`
+    """
+    known, defaults, choices = options(lines), default_choices(), dict[str, Choice](told)
+
+    def of(group: str) -> list[Placed]:
+        names = choices[group] if isinstance(choices[group], list) else [choices[group]]
+        return [part for name in names if name in known[group] for part in placed(group, known[group][name])]
+
+    several = [group for group, default in defaults.items() if isinstance(default, list)]
+    files = {group: of(group) for group in defaults if group not in several}
+    entries = [entry for parts in files.values() for _, file in parts for entry in content_of(file).get("defaults", ())]
+    overriding = dict(pair for entry in entries if isinstance(entry, dict) for pair in entry.items())
+    for group in several:
+        names = typed.get(group, overriding.get(f"override /{group}", defaults[group]))
+        choices[group] = names if isinstance(names, list) else [names]
+        files[group] = of(group)
+    of_task = [folder / TASKS / f"{told['algo']}/{told['env']}.yaml" for folder in (conf_dir(), *own_dirs(lines))]
+    tasks = [("", file) for file in of_task if file.is_file()][:1]
+    all_files = [("", conf_dir() / "config.yaml"), *(part for group in defaults for part in files[group]), *tasks]
+    return {group: choices[group] for group in sorted(defaults)}, all_files
+
+
 def option(group: str, name: object) -> dict[str, Any]:
     """The keys of an option, with those of the files that it builds on. Raises UserError for an unknown name."""
-    files = option_files(group)
+    files = options()[group]
     if name not in files:
         example = f"{group}={default_choices()[group]}"
         what, where = f"`{group}` has no option {to_text(name)}", f"{group}={to_text(name)}"
@@ -217,7 +266,7 @@ def _walk(node: yaml.Node, prefix: str, lines: list[str]) -> Iterator[Leaf]:
         yield Leaf(path, text, start.line + 1, comment)
 
 
-def sources(files: Iterable[tuple[str, Path]]) -> Origins:
+def sources(files: Iterable[Placed]) -> Origins:
     """Dotted path -> `conf/algo/ppo.yaml:7`, for (package, file) pairs in the order they are merged."""
     root = conf_dir().parent
     shown = lambda file: file.relative_to(root).as_posix() if file.is_relative_to(root) else str(file)  # noqa: E731
@@ -232,7 +281,7 @@ def lookup(path: str, origins: Origins) -> str | None:
     return next((origins[name] for name in around if name in origins), next(inside, None))
 
 
-def hint(path: str, files: Iterable[tuple[str, Path]]) -> str | None:
+def hint(path: str, files: Iterable[Placed]) -> str | None:
     """The `e.g. ...` of the comment beside a value, such as the one that says what a required key may be."""
     comments = (leaf.comment for package, file in files for leaf in leaves(file, package) if leaf.path == path)
     return next((comment.partition("e.g. ")[2] for comment in comments if "e.g. " in comment), None)

@@ -5,11 +5,9 @@ import re
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import lru_cache, reduce
 from operator import getitem
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -22,17 +20,20 @@ from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
-from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from rlmem.config import rules
 from rlmem.config.catalog import (
     COMMAND_LINE,
+    TASKS,
+    Choice,
     Origins,
+    Placed,
     default_choices,
     hint,
     lookup,
+    merged,
     option,
     option_names,
     sources,
@@ -55,11 +56,6 @@ from rlmem.config.targets import signature_node
 from rlmem.config.validate import MISSING, Refusal, validate
 from rlmem.core.errors import UserError, first_line
 from rlmem.core.strictjson import map_values
-
-Choice = str | list[str]
-
-TASKS = "_tasks"
-"""The folder of conf with the defaults that follow from the algorithm, the task and the budget."""
 
 FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError, UserWarning, AttributeError)
 """What composing raises beside UserError: AttributeError if a mapping would replace a null of Hydra's, and others."""
@@ -89,12 +85,12 @@ class Config:
 
 @dataclass(frozen=True)
 class Base:
-    """The composition before single values are set; files are the (package, file) pairs merged, in order."""
+    """The composition before single values are set and resolved; files are those that were merged, in order."""
 
-    tree: DictConfig
+    tree: dict[str, Any]
     choices: dict[str, Choice]
     options: Options
-    files: tuple[tuple[str, Path], ...]
+    files: tuple[Placed, ...]
 
     def origins(self) -> Origins:
         """The line of a file, or the class, that set each value."""
@@ -149,7 +145,7 @@ def apply(config: Config, overrides: Sequence[str]) -> Config:
         problems.append(f"{line}: {fixed}; start a new run instead")
     # A `${` is escaped: the value was resolved when it was stored, and means itself.
     escaped = lambda value: re.sub(r"(\\*)\$\{", r"\1\1\\${", value) if isinstance(value, str) else value  # noqa: E731
-    base = Base(OmegaConf.create(map_values(escaped, values)), config.choices, {}, ())
+    base = Base(map_values(escaped, values), config.choices, {}, ())
     return Config(_settle(base, assignments, problems), config.choices, config.overrides + tuple(overrides))
 
 
@@ -180,10 +176,10 @@ def compose_base(overrides: Sequence[str]) -> tuple[Base, list[Override], list[s
     """Compose the group choices alone; also the overrides of single values, and the problems so far."""
     with config_loader() as loader:
         parsed, problems = parse(overrides, loader)
-        hydra = tuple(str(override.input_line) for override in parsed if override.is_hydra_override())
+        hydra = [str(override.input_line) for override in parsed if override.is_hydra_override()]
         options, lines, assignments = option_names(hydra), [*hydra], list[Override]()
-        keeps_keys = any(override.key_or_group == "memory" for override in parsed)
-        own: dict[tuple[str, str], str] = {}  # (group, class) -> line
+        chooses_memory = any(override.key_or_group == "memory" for override in parsed)
+        classes: list[tuple[str, str, str]] = []  # line, group, class
         for override in parsed:
             line, key, value = str(override.input_line), override.key_or_group, override.value()
             if override.is_hydra_override():
@@ -194,32 +190,28 @@ def compose_base(overrides: Sequence[str]) -> tuple[Base, list[Override], list[s
             elif not is_choice(override, options):
                 assignments.append(override)
                 # Other groups always keep their keys: environments share most of them.
-                if key == "memory._target_" and is_class("memory", value) and not keeps_keys:
+                if key == "memory._target_" and is_class("memory", value) and not chooses_memory:
                     lines.append(f"memory={value}")
-                    own["memory", str(value)] = line
+                    classes.append((line, "memory", value))
             elif problem := choice_problem(override, options):
                 problems.append(problem)
             else:
                 lines.append(line)
                 if is_class(key, value) and value not in options[key]:
-                    own[key, str(value)] = line
+                    classes.append((line, key, value))
         try:
-            classes = tuple(_offer(line, *which) for which, line in own.items())
-            base = _compose(tuple(lines), (classes, _files(hydra)))
+            nodes = tuple(_offer(*which) for which in classes)
+            return _compose(tuple(lines), (nodes, _files(hydra))), assignments, problems
         except UserError as error:
             raise UserError(*problems, *error.problems) from error
         except FAILURES as error:
             raise UserError(*problems, root_cause(error)) from error
-        return replace(base, tree=deepcopy(base.tree), choices=deepcopy(base.choices)), assignments, problems
 
 
 def _offer(line: str, group: str, name: str) -> str:
-    """Make a class an option of its group, with the arguments that have defaults; returns the option as text.
-
-    As `memory._target_`, it has no keys but those on the command line.
-    """
+    """Make a class an option of its group, with the arguments that have defaults; returns the option as text."""
     try:
-        node = {"_target_": name} if "._target_" in line else signature_node(name, SUPPLIED[group])
+        node = signature_node(name, SUPPLIED[group])
     except UserError as error:
         raise UserError(f"{line}: {error}") from error
     ConfigStore.instance().store(name, node, group)
@@ -234,32 +226,21 @@ def _files(lines: Sequence[str]) -> Hashable:
 
 @lru_cache(maxsize=500)
 def _compose(lines: tuple[str, ...], key: Hashable) -> Base:
-    """The composition of choices; Hydra takes a quarter of a second. `key` changes with all that it reads."""
-    tree = compose("config", overrides=list(lines), return_hydra_config=True)
-    folders = [Path(source.path) for source in tree.hydra.runtime.config_sources if source.schema == "file"]
-    defaults = GlobalHydra.instance().config_loader().compute_defaults_list("config", list(lines), RunMode.RUN).defaults
-    options = option_names(line for line in lines if line.startswith("hydra"))
-    paths = [(entry.config_path or "").partition("/") for entry in defaults if entry.parent == "config"]
-    choices: dict[str, Choice] = {}
-    for group in options:
-        names, several = [n for own, _, n in paths if own == group], isinstance(default_choices().get(group), list)
-        if names or several:
-            choices[group] = names if several else names[0]
-    merged: list[tuple[str, Path]] = []
-    for entry in defaults:
-        places = [folder / f"{entry.config_path}.yaml" for folder in folders]
-        merged += [(entry.package or "", file) for file in places if file.is_file()][:1]
-    with open_dict(tree):
-        del tree["hydra"]
-        for group in choices:
-            tree.setdefault(group, {})
-    return Base(tree, choices, options, tuple(merged))
+    """The composition of choices; Hydra takes an eighth of a second. `key` changes with all that it reads."""
+    composed = compose("config", overrides=list(lines), return_hydra_config=True)
+    typed = {override.key_or_group: override.value() for override in parse(lines)[0]}
+    hydra = [line for line in lines if line.startswith("hydra")]
+    choices, files = merged(composed.hydra.runtime.choices, typed, hydra)
+    with open_dict(composed):
+        del composed["hydra"]
+    tree: Any = OmegaConf.to_container(composed)
+    tree |= {group: {} for group in choices if group not in tree}
+    return Base(tree, choices, option_names(hydra), tuple(files))
 
 
 def _settle(base: Base, assignments: Sequence[Override], problems: list[str]) -> dict[str, Any]:
     """Set the single values, resolve interpolations and validate."""
-    before: Any = OmegaConf.to_container(base.tree)
-    OmegaConf.set_struct(base.tree, False)
+    tree = OmegaConf.create(base.tree)
     # What a class on the command line accepts is known once the class is.
     free = {o.key_or_group.removesuffix("._target_") for o in assignments if o.key_or_group.endswith("._target_")}
     free |= base.classes()
@@ -267,12 +248,13 @@ def _settle(base: Base, assignments: Sequence[Override], problems: list[str]) ->
     try:
         for override in assignments:
             key, known = override.key_or_group, override.key_or_group.rpartition(".")[0] in free
-            if problem := form_problem(override, before) or (not known and key_problem(override, before, base.options)):
+            problem = form_problem(override, base.tree)
+            if problem := problem or (None if known else key_problem(override, base.tree, base.options)):
                 problems.append(problem)
             else:
-                OmegaConf.update(base.tree, key, override.value(), merge=True, force_add=True)
+                OmegaConf.update(tree, key, override.value(), merge=True, force_add=True)
                 given |= dict.fromkeys(_given([override]), COMMAND_LINE)
-        values: Any = OmegaConf.to_container(base.tree, resolve=True)
+        values: Any = OmegaConf.to_container(tree, resolve=True)
     except FAILURES as error:
         raise UserError(*problems, root_cause(error)) from error
     for path in (path for path, value in leaf_paths(values) if value == MISSING):
@@ -282,7 +264,7 @@ def _settle(base: Base, assignments: Sequence[Override], problems: list[str]) ->
     touched = dict.fromkeys(path.partition(".")[0] for path in given)  # after a wrong name, only these: it stays fast
     checked, faults = validate(values, only=touched if problems else None)
     origins = base.origins() if faults else {}
-    problems += [_as_text(fault, given, before, origins) for fault in faults]
+    problems += [_as_text(fault, given, base.tree, origins) for fault in faults]
     if problems:
         raise UserError(*dict.fromkeys(problems))
     if not checked.get(WRAPPER, True):  # runs without any are stored, and known, as those of before there were some

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -13,6 +14,7 @@ SEARCHPATH = "RLMEM_SEARCHPATH"
 """The environment variable with the user's folders, separated as in PATH; without it, ./conf is one."""
 
 
+@cache
 def conf_dir() -> Path:
     """The folder of config.yaml and of the config groups."""
     return next(_folders("conf", "config.yaml"))
@@ -57,11 +59,6 @@ def shipped_options() -> Iterator[None]:
         del os.environ[SEARCHPATH]
         if before is not None:
             os.environ[SEARCHPATH] = before
-
-
-def option_dirs(group: str, lines: Iterable[str] = ()) -> list[Path]:
-    """The folders that may hold the options of a group: the shipped one, then the user's (`own_dirs`)."""
-    return [folder / group for folder in (conf_dir(), *own_dirs(lines)) if (folder / group).is_dir()]
 
 
 def experiments_dir() -> Path | None:

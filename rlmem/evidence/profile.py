@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlmem.config import plainyaml
-from rlmem.config.catalog import default_choices, leaves, with_parents
+from rlmem.config.catalog import default_choices, node_of, options
 from rlmem.config.compose import load
 from rlmem.config.messages import mistake, shell
-from rlmem.config.paths import option_dirs
 from rlmem.config.targets import build
 from rlmem.core.errors import UserError, writing
 from rlmem.evidence.page.documents import put
@@ -122,9 +121,8 @@ def _widths(lines: Mapping[str, str]) -> list[str]:
         return []
     widths = []
     for name in dict.fromkeys(_values(lines, "memory")):
-        files = [file for folder in option_dirs("memory") if (file := folder / f"{name}.yaml").is_file()]
-        has = any(leaf.path == "hidden_size" for file in files for part in with_parents(file) for leaf in leaves(part))
-        if has and f"memory.{name}.hidden_size" not in lines:
+        file = options()["memory"].get(name)
+        if file and "hidden_size" in node_of(file) and f"memory.{name}.hidden_size" not in lines:
             widths.append(f"memory.{name}.hidden_size={WIDTH}")
     return widths
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from gymnasium import Space, spaces
 
-from rlmem.config.catalog import description, node_of, option_files
+from rlmem.config.catalog import description, node_of, options
 from rlmem.config.targets import annotation, build, locate, parameters, require_kind
 from rlmem.core.errors import UserError
 from rlmem.core.spaces import is_tree, leaves
@@ -48,8 +48,7 @@ def rows(lines: Sequence[str] = (), names: Sequence[str] = ()) -> list[TaskRow]:
     names: these options alone
     """
     found = []
-    files = option_files("env", lines)
-    for file in (file for name, file in sorted(files.items()) if not names or name in names):
+    for file in (file for name, file in sorted(options(lines)["env"].items()) if not names or name in names):
         node = {key: value for key, value in node_of(file).items() if key != "evaluation"}
         first, env = _row(file, node)
         levels = getattr(env, "levels", ()) if "level" in node else ()
