@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rlmem.core.signals import STOP_SIGNALS
+from rlmem.core.command import STOP_SIGNALS
 
 PRELOADED = [
     "torch._dynamo",  # which optimisers import

@@ -1,20 +1,56 @@
-"""What a run hands to its loop: what is trained, and where its record goes; and the statistics that both loops keep."""
+"""What a run hands to its loop: what is trained, how it is evaluated, where its record goes, and what a user adds."""
 
+import traceback
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from gymnasium.vector import VectorEnv
 
-from rlmem.acting.collector import Collector
 from rlmem.agents.actor_critic import Agent, Network
 from rlmem.batching import Batching
+from rlmem.core.errors import Fault, UserError, one_line
 from rlmem.core.seeding import Streams
 from rlmem.core.types import Batch, processes
-from rlmem.loops.callbacks import Callback
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import Progress, Recorder
+
+
+class Callback:
+    """What a run calls; a subclass writes the methods that it needs.
+
+    What they are given are copies: a callback watches a run and cannot change its numbers. An exception that it raises
+    ends the run like any fault, and a resumed run goes on from the newest checkpoint.
+    """
+
+    def on_start(self, run_dir: Path, config: dict[str, Any]) -> None:
+        """The run begins or continues. `config`: what its config.yaml holds, nested."""
+
+    def on_iteration(self, row: dict[str, float]) -> None:
+        """An iteration has ended; `row` is its row of metrics.jsonl."""
+
+    def on_evaluation(self, step: int, results: dict[str, dict[str, float]]) -> None:
+        """The agent was evaluated after `step` environment steps: {"greedy": {"return_mean": ...}, "sampled": ...}."""
+
+    def on_checkpoint(self, path: Path) -> None:
+        """A checkpoint was written."""
+
+    def on_end(self) -> None:
+        """The run has reached its end."""
+
+
+def notify(name: str, callback: Callback, event: str, *arguments: Any) -> None:
+    """Call the method `event` of a callback with copies of the arguments. Raises Fault for an exception."""
+    try:
+        getattr(callback, event)(*deepcopy(arguments))
+    except (UserError, Fault):
+        raise
+    except Exception as error:  # whatever a user's code raises
+        raise Fault(f"callbacks.{name}: {event} raised {one_line(error)}", traceback.format_exc()) from error
+
 
 OnNan = Literal["stop", "skip"]
 """What to do with a gradient step whose loss or gradient is not finite."""
@@ -23,33 +59,36 @@ Results = dict[str, dict[str, float]]
 """The results of an evaluation: {policy: {metric: mean}}, or {"held_out": {metric: mean}} where nothing acts."""
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Training:
-    """What is trained, and what it learns from.
+    """What is trained, what it learns from, and where it is evaluated.
 
-    total_steps: the budget, in environment steps
-    env: the environments of this process, or a source of labelled sequences
-    num_envs: how many environments, or rows read side by side
-    make_actor: makes the environments and the agent of an actor in another process; picklable
+    algo: learns (`rlmem.algos.base.Learner`)
+    settings: those of the run (`rlmem.config.schema.Settings`)
     streams: the random streams of the run, of which each consumer takes those of its own names
+    env: the environments of this process, or a source of labelled sequences
+    num_envs: environments of this process, or the rows that a supervised algorithm reads side by side
+    make_env: makes at most so many environments for an evaluation
+    make_actor: makes the environments and the agent of an actor in another process; picklable
     """
 
-    total_steps: int
-    agent: Network
-    env: Any
-    num_envs: int
-    make_actor: Callable[[], tuple[VectorEnv, Agent]]
-    device: torch.device
-    batching: Batching
+    algo: Any
+    settings: Any
     streams: Streams
-    on_nan: OnNan
+    device: torch.device
+    env: Any
+    agent: Any
+    batching: Batching
+    num_envs: int
+    make_env: Callable[[int], VectorEnv]
+    make_actor: Callable[[], tuple[VectorEnv, Agent]]
 
 
 @dataclass(kw_only=True)
 class Output:
     """What writes and shows a run; in a process beside the first, these objects do nothing.
 
-    checkpoint_every: environment steps from one checkpoint to the next; None: there is one, at the end
+    run_dir: the run directory; None in such a process
     experiment: the settings that the run's numbers depend on, kept in every checkpoint
     callbacks: by name, called as the run goes on
     """
@@ -57,7 +96,7 @@ class Output:
     recorder: Recorder
     progress: Progress
     checkpoints: Checkpoints
-    checkpoint_every: int | None
+    run_dir: Path | None
     experiment: dict[str, Any] = field(default_factory=dict)
     callbacks: Mapping[str, Callback] = field(default_factory=dict)
 
@@ -66,15 +105,6 @@ def own_stream(name: str) -> str:
     """The name of a random stream that belongs to this process alone, where several train together."""
     rank = processes().rank
     return f"{name}/{rank}" if rank else name
-
-
-def make_collector(training: Training, output: Output) -> Collector:
-    """A collector that acts in the environments of this process, with random streams of its own."""
-    acting = training.streams.torch(own_stream("act"), training.device)
-    seed = training.streams.int(own_stream("env"))
-    collector = Collector(training.env, training.agent, seed, acting, training.device)  # type: ignore[arg-type]
-    collector.say = output.progress.say
-    return collector
 
 
 @torch.no_grad()
@@ -104,3 +134,72 @@ def observe(streams: Batch, *networks: Network) -> None:
         for norm in norms:
             if norm.leaf == leaf:
                 norm.add(count, mean, variance)
+
+
+LOGGED = ("return_mean", "length_mean", "success_rate", "unfinished")
+"""The numbers of an evaluation that are logged as metrics."""
+
+
+def result_metrics(results: Results) -> dict[str, float]:
+    """The results of an evaluation as metrics."""
+    if "held_out" in results:
+        return {f"eval/{name}": value for name, value in results["held_out"].items()}
+    known = ((policy, name, values) for policy, values in results.items() for name in LOGGED if name in values)
+    return {f"eval/{policy}/{name}": values[name] for policy, name, values in known}
+
+
+def result_text(results: Results) -> str:
+    """The results of an evaluation, for the user."""
+    if "held_out" in results:
+        return "held-out " + ", ".join(f"{name} {mean:.4f}" for name, mean in results["held_out"].items())
+    policies = [f"{name} {means['return_mean']:.3f} ± {means['return_sem']:.3f}" for name, means in results.items()]
+    return f"return {', '.join(policies)}"
+
+
+FEWEST_EPISODES = 8
+"""A run whose batches hold fewer says so: the transitions of one episode are much alike."""
+SATURATED, STILL = 0.95, 0.1
+"""A policy is saturated if this share of its actions lies at the bounds, and they spread less than this over slots."""
+PATIENCE = 5
+"""Iterations in a row after which a saturated policy is reported."""
+
+
+class Notices:
+    """Says what a user should know about how a run learns, each thing once, also over interruptions.
+
+    say: shows a line
+    """
+
+    def __init__(self, say: Callable[[str], None]):
+        self.say, self.said, self.saturated = say, set[str](), 0
+
+    def once(self, kind: str, text: str) -> None:
+        """Say `text`, unless something of this kind has been said."""
+        if kind not in self.said:
+            self.said.add(kind)
+            self.say(text)
+
+    def read(self, metrics: Mapping[str, float], episodes: float | None, advice: Mapping[str, str]) -> None:
+        """Report what the metrics of an iteration, by their last names, show.
+
+        episodes: in a batch, the mean; None: too early to tell
+        advice: what to do about few `episodes` and `saturation`
+        """
+        if episodes is not None and episodes < FEWEST_EPISODES:
+            few = (
+                f"a batch holds about {episodes:.1f} episodes; from fewer than {FEWEST_EPISODES}, learning is unsteady"
+            )
+            self.once("episodes", f"{few}; {advice['episodes']}")
+        share, spread = metrics.get("actions_at_bounds", 0.0), metrics.get("action_spread", 1.0)
+        self.saturated = self.saturated + 1 if share >= SATURATED and spread < STILL else 0
+        if self.saturated >= PATIENCE:
+            where = f"the policy stands still: {share:.0%} of its actions lie at a bound, whatever it sees"
+            self.once("saturation", f"{where}, where learning can hardly move them; {advice['saturation']}")
+        if (scale := metrics.get("reward_scale", 1.0)) != 1.0:
+            self.once("scale", f"rewards are learnt from times {scale:.3g} (algo.reward_scale)")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"said": sorted(self.said), "saturated": self.saturated}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.said, self.saturated = set(state["said"]), state["saturated"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import math
 import os
 import sys
 from collections import deque
@@ -159,7 +157,7 @@ class RecordFile:
         self.digest, self.size, _ = hashed(path)
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        data = "".join(_json(row) + "\n" for row in rows).encode()
+        data = "".join(dumps(row) + "\n" for row in rows).encode()
         with self._writing():
             self.stream.write(data)
             self.stream.flush()
@@ -211,16 +209,7 @@ def changed(path: Path, position: Mapping[str, Any]) -> str | None:
 
 def _reproducible(row: Mapping[str, float]) -> str:
     """The values of a row that do not depend on the machine, as text: so that NaN equals NaN."""
-    return _json({name: value for name, value in row.items() if not name.startswith("time/")})
-
-
-def _json(row: Mapping[str, Any]) -> str:
-    """A row as JSON that every reader accepts, with null instead of a number that is not finite."""
-    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
-    try:
-        return json.dumps(finite, allow_nan=False)
-    except ValueError:  # inside a value
-        return dumps(row)
+    return dumps({name: value for name, value in row.items() if not name.startswith("time/")})
 
 
 def read_jsonl(path: Path, begin: int = 0) -> list[dict[str, Any]]:

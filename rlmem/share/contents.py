@@ -17,7 +17,7 @@ from rlmem.core.errors import UserError, brief, first_line, printable
 from rlmem.core.received import opened
 from rlmem.core.strictjson import dumps
 from rlmem.record import rundir
-from rlmem.record.formats import FORMAT
+from rlmem.record.provenance import FORMAT
 from rlmem.share.card import LOCAL, facts_of, rendered, shared_overrides, task_of
 
 WEIGHTS = "model.safetensors"

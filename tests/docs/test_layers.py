@@ -163,7 +163,7 @@ def imports(tree: ast.AST, package: str, in_function: bool = False) -> Iterator[
 def violations(source: str, module: str, file: str) -> list[str]:
     """One line for each import that the layer of `module` does not allow."""
     if module == "rlmem":
-        offered = ["rlmem.api", "rlmem.core.errors", "rlmem.loops.callbacks", "rlmem.run.trained"]
+        offered = ["rlmem.api", "rlmem.core.errors", "rlmem.loops.parts", "rlmem.run.trained"]
         layer, rules = "rlmem", [*offered, "rlmem.core.moved"]
     else:
         layer = layer_of(module)
