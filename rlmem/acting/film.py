@@ -4,6 +4,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -37,31 +38,37 @@ class Frame(NamedTuple):
     caption: Sequence[str]
 
 
-class Watched(VectorWrapper):
-    """Keeps a frame of environment 0 after every reset and step, until its episode or the film is over.
+Show = Callable[[Any, Sequence[str]], None]
+"""Shows environment 0 as it is now, of which an observation and the lines of a caption are given."""
 
-    cut: whether the episode was longer than LONGEST frames
+
+class Watched(VectorWrapper):
+    """Calls `show` after every reset and step of environment 0, until its episode is over.
+
+    most: frames after which an episode counts as over
+    cut: whether it was
     """
 
-    frames: list[Frame]
+    def __init__(self, env: VectorEnv, show: Show, most: float = inf):
+        super().__init__(env)
+        self.show, self.most = show, most
 
     def reset(self, *, seed: Any = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         result = self.env.reset(seed=seed, options=dict(options or {}))
         self.over = self.cut = False
         self.steps, self.total = 0, 0.0
-        self.frames = [Frame(picture(self.env), caption(0))]
+        self.show(result[0], caption(0))
         return result
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         result = self.env.step(actions)
         if not self.over:
-            _, reward, terminated, truncated, _ = result
+            obs, reward, terminated, truncated, _ = result
             self.steps, self.total = self.steps + 1, self.total + float(reward[0])
             end = "terminated" if terminated[0] else "truncated" if truncated[0] else ""
-            said = caption(self.steps, np.asarray(actions)[0], float(reward[0]), self.total, end)
-            self.frames.append(Frame(picture(self.env), said))
-            self.cut = not end and len(self.frames) == LONGEST
+            self.cut = not end and self.steps + 1 == self.most
             self.over = bool(end) or self.cut
+            self.show(obs, caption(self.steps, np.asarray(actions)[0], float(reward[0]), self.total, end))
         return result
 
 
@@ -79,9 +86,11 @@ def film_episode(
 
     Raises UserError if the environment cannot be drawn or the file cannot be written.
     """
-    with closing(Watched(env)) as watched:
+    frames: list[Frame] = []
+    show = lambda obs, said: frames.append(Frame(picture(env), said))  # noqa: E731
+    with closing(Watched(env, show, LONGEST)) as watched:
         evaluate(agent, watched, Request(1, streams, device, min(max_steps or LONGEST, LONGEST)), greedy=True)
-    write_gif(watched.frames, path, watched.metadata.get("render_fps", 5))
+    write_gif(frames, path, watched.metadata.get("render_fps", 5))
     return watched
 
 
@@ -146,8 +155,6 @@ def _drawn(frames: Sequence[Frame]) -> list[Any]:
 PlayerName = Literal["keys", "random", "memoryless", "oracle"]
 Choose = Callable[[Any], Any]
 """The next action, or None to end the game, of what is observed."""
-Show = Callable[[Any, Sequence[str]], None]
-"""Shows an observation with its caption."""
 CLEAR = "\x1b[2J\x1b[H"
 
 
@@ -186,33 +193,26 @@ def play(
         print("\n".join(line for line in lines if line), flush=True)
         time.sleep(pause)
 
-    returns = _returns(env, choose, show, episodes, seed)
+    returns = _returns(Watched(env, show), choose, episodes, seed)
     if gif is not None:
         write_gif(frames, gif, per_second)
     return returns
 
 
-def _returns(env: VectorEnv, choose: Choose, show: Show, episodes: int, seed: int | None) -> list[float]:
+def _returns(env: Watched, choose: Choose, episodes: int, seed: int | None) -> list[float]:
     """The returns of the episodes that were finished until `choose` gave None."""
     returns: list[float] = []
     while len(returns) < episodes:
         obs, _ = env.reset(seed=None if returns else seed)
-        total, steps, over = 0.0, 0, False
-        show(obs, caption(0))
-        while not over:
+        while not env.over:
             action = choose(obs)
             if action is None:
                 return returns
             try:
-                obs, reward, terminated, truncated, _ = env.step(np.asarray(action)[None])
+                obs, *_ = env.step(np.asarray(action)[None])
             except gym.error.InvalidAction as error:
                 print(error)
-                continue
-            total, steps = total + float(reward[0]), steps + 1
-            over = bool(terminated[0] or truncated[0])
-            end = "terminated" if terminated[0] else "truncated" if truncated[0] else ""
-            show(obs, caption(steps, action, float(reward[0]), total, end))
-        returns.append(total)
+        returns.append(env.total)
     return returns
 
 

@@ -54,7 +54,7 @@ from rlmem.config.schema import SECTIONS, SUPPLIED, WRAPPER, Settings, TopLevel
 from rlmem.config.targets import signature_node
 from rlmem.config.validate import MISSING, Refusal, validate
 from rlmem.core.errors import UserError, first_line
-from rlmem.core.strictjson import map_values
+from rlmem.core.received import map_values
 
 Choice = str | list[str]
 

@@ -38,6 +38,10 @@ class Fault(Exception):
         self.traceback = traceback
 
 
+class Lost(ConnectionError):
+    """Another process of the run is gone, or does not answer."""
+
+
 @contextmanager
 def writing(path: Path, example: str) -> Iterator[None]:
     """Turn an OSError while `path` is written into a UserError; `example` is an option such as `--out /tmp/x.html`."""
@@ -136,3 +140,17 @@ def lacks_memory(error: BaseException) -> bool:
 
     texts = ("can't allocate memory", "not enough memory", "out of memory")  # of torch's RuntimeErrors on the CPU
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(text in str(error) for text in texts)
+
+
+@contextmanager
+def communicating(witness: Callable[[], str | None] | None = None) -> Iterator[None]:
+    """Inside, failures of communication raise Lost; `witness` says how another process died, if one did."""
+    import torch  # as in `lacks_memory`
+
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        reason = re.sub(r"^\[[^]]*\] ", "", str(error).splitlines()[0]).partition(". ")[0]
+        raise Lost((witness and witness()) or f"another process of this run is gone ({reason})") from error

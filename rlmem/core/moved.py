@@ -11,6 +11,7 @@ from typing import Any
 MOVED = {
     "rlmem.acting.cluster": "rlmem.acting.actors",
     "rlmem.acting.play": "rlmem.acting.film",
+    "rlmem.acting.returned": "rlmem.acting.observed",
     "rlmem.agents.base": "rlmem.agents.actor_critic",
     "rlmem.agents.head_settings": "rlmem.agents.layers",
     "rlmem.api.exporting": "rlmem.share",
@@ -22,8 +23,10 @@ MOVED = {
     "rlmem.core.launch": "rlmem.core.parallel",
     "rlmem.core.modules": "rlmem.core.hardware",
     "rlmem.core.signals": "rlmem.core.command",
+    "rlmem.core.strictjson": "rlmem.core.received",
     "rlmem.errors": "rlmem.core.errors",
     "rlmem.jobs.axes": "rlmem.jobs.spec",
+    "rlmem.jobs.jobs": "rlmem.jobs.manifest",
     "rlmem.jobs.launchers": "rlmem.jobs.multirun",
     "rlmem.jobs.mps": "rlmem.jobs.pool",
     "rlmem.jobs.population.history": "rlmem.jobs.population.spec",

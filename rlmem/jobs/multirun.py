@@ -33,6 +33,9 @@ from rlmem.jobs.spec import Lines, SweepSpec, axes, expand
 EXTRAS = {"joblib": "cluster", "submitit_local": "cluster", "submitit_slurm": "cluster", "ray": "ray", "ray_aws": "ray"}
 """Hydra's launchers that are packages of their own, and the extra of rlmem that installs each."""
 
+ELSEWHERE = ("submitit_slurm", "ray", "ray_aws")
+"""Those whose jobs may run on other machines."""
+
 EXAMPLE = "rlmem train -m launcher=joblib launcher.n_jobs=2 seed=0,1"
 
 
@@ -48,11 +51,6 @@ class Launcher:
     lines: tuple[str, ...]
     folder: str
     subdir: str
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether jobs may run on other machines."""
-        return self.name in ("submitit_slurm", "ray", "ray_aws")
 
 
 def is_about_launcher(override: Override) -> bool:
@@ -151,7 +149,7 @@ def check(overrides: Sequence[str]) -> list[Config]:
     """The configuration of every job, or a UserError with the problems of all of them before the first one starts."""
     problems, elsewhere = parse(overrides)[1], False
     try:
-        elsewhere = choose(overrides).elsewhere
+        elsewhere = choose(overrides).name in ELSEWHERE
     except UserError as error:
         problems += error.problems
     return check_jobs(jobs_of(overrides), problems, elsewhere)

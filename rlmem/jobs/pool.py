@@ -21,8 +21,7 @@ from rlmem.config.overrides import assignment
 from rlmem.core import processes
 from rlmem.core.command import NOTICE, REQUEUE, STOP_SIGNALS, stopping_politely
 from rlmem.core.hardware import cores
-from rlmem.jobs.jobs import Job, Owner
-from rlmem.jobs.manifest import Manifest
+from rlmem.jobs.manifest import Job, Manifest, Owner
 from rlmem.jobs.status import View, log_file, objective, tail
 from rlmem.record import rundir
 

@@ -18,8 +18,7 @@ from rlmem.config.paths import shipped_options
 from rlmem.core.command import Stopped
 from rlmem.core.errors import UserError, extra
 from rlmem.core.hardware import cores, cuda_devices
-from rlmem.jobs.jobs import Job
-from rlmem.jobs.manifest import Manifest, holds_sweep
+from rlmem.jobs.manifest import Job, Manifest, holds_sweep
 from rlmem.jobs.multirun import check_jobs
 from rlmem.jobs.pool import Pool, shared_gpus
 from rlmem.jobs.spec import EXAMPLE, Axis, Lines, SweepSpec, axes, expand, label, probes

@@ -25,8 +25,7 @@ from rlmem.config.compose import config_loader
 from rlmem.config.messages import nearest, sentence, shell, to_text
 from rlmem.config.overrides import assignment, lines_of, parse, require_few, require_short
 from rlmem.core.errors import UserError
-from rlmem.core.received import named
-from rlmem.core.strictjson import loads
+from rlmem.core.received import loads, named
 
 EXAMPLE = "rlmem sweep memory=ffm,gru seed=0,1,2"
 PAIR = '--pair "env=repeat_first,autoencode algo.gamma=0.9,0.99"'

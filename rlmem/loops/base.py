@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter, process_time
 from typing import Any, ClassVar
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from rlmem.acting.collector import Collector, Episode, one_thread
+from rlmem.acting.collector import Episode, one_thread
 from rlmem.acting.evaluate import Request
 from rlmem.acting.film import film_episode
 from rlmem.acting.workers import closing
@@ -22,11 +22,17 @@ from rlmem.batching import StateSlots
 from rlmem.core.command import Stopped
 from rlmem.core.errors import Fault, UserError
 from rlmem.core.types import processes
-from rlmem.loops.parts import Notices, Output, Results, Training, notify, own_stream, result_metrics, result_text
+from rlmem.loops.parts import Output, Results, Training, notify, result_metrics, result_text
 from rlmem.record.rundir import video_path
 
 RECENT = 100
 """How many of the newest episodes the shown and logged mean return is over."""
+FEWEST_EPISODES = 8
+"""A run whose batches hold fewer says so: the transitions of one episode are much alike."""
+SATURATED, STILL = 0.95, 0.1
+"""A policy is saturated if this share of its actions lies at the bounds, and they spread less than this over slots."""
+PATIENCE = 5
+"""Iterations in a row after which a saturated policy is reported."""
 Iteration = tuple[dict[str, float], list[Episode]]
 """The metrics of an iteration, and the episodes that ended in it."""
 
@@ -239,14 +245,6 @@ class Loop(ABC):
             self.film_every = None
             self.notices.say(f"no videos from here on: {error}")
 
-    def make_collector(self) -> Collector:
-        """A collector that acts in the environments of this process, with random streams of its own."""
-        streams, device = self.training.streams, self.training.device
-        acting = streams.torch(own_stream("act"), device)
-        collector = Collector(self.training.env, self.agent, streams.int(own_stream("env")), acting, device)
-        collector.say = self.progress.say
-        return collector
-
     def objective(self) -> float:
         """A single number for the last evaluation, larger for better (`Learner.score`)."""
         return self.algo.score(self.last_evaluation)
@@ -303,3 +301,44 @@ class Loop(ABC):
         self.collector.seconds.update(state["clock"])
         self.recorder.rewind(state["record"])
         self.notices.load_state_dict(state["notices"])
+
+
+class Notices:
+    """Says what a user should know about how a run learns, each thing once, also over interruptions.
+
+    say: shows a line
+    """
+
+    def __init__(self, say: Callable[[str], None]):
+        self.say, self.said, self.saturated = say, set[str](), 0
+
+    def once(self, kind: str, text: str) -> None:
+        """Say `text`, unless something of this kind has been said."""
+        if kind not in self.said:
+            self.said.add(kind)
+            self.say(text)
+
+    def read(self, metrics: Mapping[str, float], episodes: float | None, advice: Mapping[str, str]) -> None:
+        """Report what the metrics of an iteration, by their last names, show.
+
+        episodes: in a batch, the mean; None: too early to tell
+        advice: what to do about few `episodes` and `saturation`
+        """
+        if episodes is not None and episodes < FEWEST_EPISODES:
+            few = (
+                f"a batch holds about {episodes:.1f} episodes; from fewer than {FEWEST_EPISODES}, learning is unsteady"
+            )
+            self.once("episodes", f"{few}; {advice['episodes']}")
+        share, spread = metrics.get("actions_at_bounds", 0.0), metrics.get("action_spread", 1.0)
+        self.saturated = self.saturated + 1 if share >= SATURATED and spread < STILL else 0
+        if self.saturated >= PATIENCE:
+            where = f"the policy stands still: {share:.0%} of its actions lie at a bound, whatever it sees"
+            self.once("saturation", f"{where}, where learning can hardly move them; {advice['saturation']}")
+        if (scale := metrics.get("reward_scale", 1.0)) != 1.0:
+            self.once("scale", f"rewards are learnt from times {scale:.3g} (algo.reward_scale)")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"said": sorted(self.said), "saturated": self.saturated}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.said, self.saturated = set(state["said"]), state["saturated"]

@@ -13,8 +13,8 @@ from torch import Tensor
 from rlmem.acting.collector import Episode, one_thread
 from rlmem.batching import Replay
 from rlmem.core.errors import Fault
-from rlmem.loops.base import Iteration, Loop
-from rlmem.loops.parts import FEWEST_EPISODES, Output, Training, observe
+from rlmem.loops.base import FEWEST_EPISODES, Iteration, Loop
+from rlmem.loops.parts import Output, Training, make_collector, observe
 from rlmem.memory.base import redraw
 
 ENOUGH_TO_TELL = 2 * FEWEST_EPISODES
@@ -81,7 +81,7 @@ class OffPolicyLoop(Loop):
         folder = None if algo.replay_dir is None else Path(algo.replay_dir)
         state = agent.initial_state(1) if keeps_states else None
         self.replay = Replay(algo.capacity, training.num_envs, device, *exponents, folder, state)
-        self.collector = self.make_collector()
+        self.collector = make_collector(training, self.progress.say)
         self.generator = streams.torch("replay")
         self.exploration = algo.explore(self.total_steps, self.total_steps)
         self.observes = bool(agent.normalisers())

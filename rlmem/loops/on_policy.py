@@ -9,7 +9,7 @@ from rlmem.acting.collector import Collector, Episode, one_thread
 from rlmem.batching import Rollout
 from rlmem.core.types import processes
 from rlmem.loops.base import Iteration, Loop
-from rlmem.loops.parts import Output, Results, Training, observe, own_stream
+from rlmem.loops.parts import Output, Results, Training, make_collector, observe, own_stream
 from rlmem.memory.base import redraw
 
 RATIO_ALARM = {"float32": 1e-3, "tf32": 2.5e-3, "bf16": 2e-2}
@@ -42,7 +42,7 @@ class OnPolicyLoop(Loop):
 
     def source(self) -> Collector | ActorPool:
         """The source of rollouts."""
-        return self.make_collector()
+        return make_collector(self.training, self.progress.say)
 
     def collect(self) -> tuple[Rollout, list[Episode]]:
         """Act with this process's share of what is left of the budget.

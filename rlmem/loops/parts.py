@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from gymnasium.vector import VectorEnv
 
+from rlmem.acting.collector import Collector
 from rlmem.agents.actor_critic import Agent, Network
 from rlmem.batching import Batching
 from rlmem.core.errors import Fault, UserError, one_line
@@ -107,6 +108,14 @@ def own_stream(name: str) -> str:
     return f"{name}/{rank}" if rank else name
 
 
+def make_collector(training: Training, say: Callable[[str], None]) -> Collector:
+    """A collector that acts in the environments of this process, with random streams of its own."""
+    acting, seed = training.streams.torch(own_stream("act"), training.device), training.streams.int(own_stream("env"))
+    collector = Collector(training.env, training.agent, seed, acting, training.device)
+    collector.say = say
+    return collector
+
+
 @torch.no_grad()
 def observe(streams: Batch, *networks: Network) -> None:
     """Add the observations of a rollout, those of all processes, to the running statistics of `networks`.
@@ -154,52 +163,3 @@ def result_text(results: Results) -> str:
         return "held-out " + ", ".join(f"{name} {mean:.4f}" for name, mean in results["held_out"].items())
     policies = [f"{name} {means['return_mean']:.3f} ± {means['return_sem']:.3f}" for name, means in results.items()]
     return f"return {', '.join(policies)}"
-
-
-FEWEST_EPISODES = 8
-"""A run whose batches hold fewer says so: the transitions of one episode are much alike."""
-SATURATED, STILL = 0.95, 0.1
-"""A policy is saturated if this share of its actions lies at the bounds, and they spread less than this over slots."""
-PATIENCE = 5
-"""Iterations in a row after which a saturated policy is reported."""
-
-
-class Notices:
-    """Says what a user should know about how a run learns, each thing once, also over interruptions.
-
-    say: shows a line
-    """
-
-    def __init__(self, say: Callable[[str], None]):
-        self.say, self.said, self.saturated = say, set[str](), 0
-
-    def once(self, kind: str, text: str) -> None:
-        """Say `text`, unless something of this kind has been said."""
-        if kind not in self.said:
-            self.said.add(kind)
-            self.say(text)
-
-    def read(self, metrics: Mapping[str, float], episodes: float | None, advice: Mapping[str, str]) -> None:
-        """Report what the metrics of an iteration, by their last names, show.
-
-        episodes: in a batch, the mean; None: too early to tell
-        advice: what to do about few `episodes` and `saturation`
-        """
-        if episodes is not None and episodes < FEWEST_EPISODES:
-            few = (
-                f"a batch holds about {episodes:.1f} episodes; from fewer than {FEWEST_EPISODES}, learning is unsteady"
-            )
-            self.once("episodes", f"{few}; {advice['episodes']}")
-        share, spread = metrics.get("actions_at_bounds", 0.0), metrics.get("action_spread", 1.0)
-        self.saturated = self.saturated + 1 if share >= SATURATED and spread < STILL else 0
-        if self.saturated >= PATIENCE:
-            where = f"the policy stands still: {share:.0%} of its actions lie at a bound, whatever it sees"
-            self.once("saturation", f"{where}, where learning can hardly move them; {advice['saturation']}")
-        if (scale := metrics.get("reward_scale", 1.0)) != 1.0:
-            self.once("scale", f"rewards are learnt from times {scale:.3g} (algo.reward_scale)")
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"said": sorted(self.said), "saturated": self.saturated}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.said, self.saturated = set(state["said"]), state["saturated"]

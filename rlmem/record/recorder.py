@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 from collections import deque
@@ -20,7 +21,7 @@ from rich.progress import TextColumn
 
 from rlmem.core import received
 from rlmem.core.errors import Fault, UserError, first_line, printable
-from rlmem.core.strictjson import dumps
+from rlmem.core.received import dumps
 from rlmem.record.trust import hashed
 
 LINE_EVERY = 10.0
@@ -128,8 +129,7 @@ class Recorder:
     def close(self, failed: bool = False) -> None:
         """Close the files and the loggers; `failed`: whether the run did not reach its end."""
         for file in self.files.values():
-            with suppress(OSError):  # rows that did not fit on the disk, which was reported
-                file.stream.close()
+            file.close()
         for name, logger in self.loggers.items():
             try:
                 logger.close(failed)
@@ -157,7 +157,7 @@ class RecordFile:
         self.digest, self.size, _ = hashed(path)
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        data = "".join(dumps(row) + "\n" for row in rows).encode()
+        data = "".join(_json(row) + "\n" for row in rows).encode()
         with self._writing():
             self.stream.write(data)
             self.stream.flush()
@@ -171,6 +171,10 @@ class RecordFile:
         if problem := changed(self.path, position):
             raise Fault(f"{problem} while the run was training")
         return position
+
+    def close(self) -> None:
+        with suppress(OSError):  # rows that did not fit on the disk, which was reported
+            self.stream.close()
 
     def cut(self, size: int) -> None:
         self.stream.truncate(size)
@@ -209,7 +213,14 @@ def changed(path: Path, position: Mapping[str, Any]) -> str | None:
 
 def _reproducible(row: Mapping[str, float]) -> str:
     """The values of a row that do not depend on the machine, as text: so that NaN equals NaN."""
-    return dumps({name: value for name, value in row.items() if not name.startswith("time/")})
+    return _json({name: value for name, value in row.items() if not name.startswith("time/")})
+
+
+def _json(row: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(row, allow_nan=False)
+    except ValueError:  # rare: a number that is not finite
+        return dumps(row)
 
 
 def read_jsonl(path: Path, begin: int = 0) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from rlmem import __version__
 from rlmem.acting.workers import closing
 from rlmem.config.compose import load
 from rlmem.core.hardware import cache_folders, cores, own_folder, processor
-from rlmem.core.strictjson import loads
+from rlmem.core.received import loads
 from rlmem.loops.base import Loop
 from rlmem.run.assemble import assemble, learning_threads
 from rlmem.run.train import SILENT, make_loop

@@ -103,7 +103,7 @@ LAYERS = {
     "commands": Layer(
         "the command line; --help must be instant, so what is heavy is imported inside a command",
         (
-            "__version__ core.command core.declared core.errors core.strictjson config.messages analysis.declared "
+            "__version__ core.command core.declared core.errors core.received config.messages analysis.declared "
             "lazy:core lazy:conformance lazy:acting lazy:config lazy:record lazy:algos lazy:run lazy:jobs "
             "lazy:analysis lazy:evidence lazy:share"
         ),

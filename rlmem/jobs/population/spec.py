@@ -1,8 +1,8 @@
 """A population: its specification (DIR/population.yaml), its rounds so far (population.jsonl), and its agents."""
 
 import json
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, astuple, dataclass, fields
 from itertools import chain
 from math import exp, log
@@ -18,15 +18,14 @@ from rlmem.config import plainyaml
 from rlmem.config.compose import Config, load
 from rlmem.config.messages import sentence, shell
 from rlmem.config.targets import locate
-from rlmem.core.errors import Fault, UserError, printable, reading
-from rlmem.core.received import inside, json_rows
+from rlmem.core.errors import UserError, printable, reading
+from rlmem.core.received import dumps, inside, json_rows
 from rlmem.core.seeding import Streams
-from rlmem.core.strictjson import dumps
 from rlmem.jobs.spec import Axis, SweepSpec, axes
 from rlmem.jobs.status import empty_table, steps_and_return
 from rlmem.record import rundir
 from rlmem.record.checkpoint import step_of
-from rlmem.record.recorder import read_jsonl
+from rlmem.record.recorder import RecordFile, read_jsonl
 from rlmem.run.assemble import assemble
 from rlmem.run.stored import AGENT_PREFIX, POPULATION_FILE, checkpoints, require_resumable, stored_config
 
@@ -257,17 +256,14 @@ class History:
     def cut(self) -> None:
         """Drop the rows of an incomplete round."""
         if self.path.exists():
-            rundir.write_atomically(self.path, "".join(map(_lines, self.rounds)))
+            lines = (dumps(row) + "\n" for row in chain.from_iterable(self.rounds))
+            rundir.write_atomically(self.path, "".join(lines))
 
     def append(self, rows: Sequence[RoundRow]) -> None:
         """Write the rows of a round to disk. Raises Fault if that fails."""
-        try:
-            with open(self.path, "a", encoding="utf-8") as file:
-                file.write(_lines(rows))
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise Fault(f"{self.path} cannot be written ({error.strerror})") from error
+        with closing(RecordFile(self.path)) as file:
+            file.append(rows)
+            file.position()
         self.rounds.append(list(rows))
 
 
@@ -289,7 +285,3 @@ def print_table(folder: Path) -> None:
         table.add_row(*(Text(printable(text)) for text in line))
     running = "running" if rundir.is_locked(folder) else "not running"
     Console().print(table, f"{len(history.rounds)} rounds, {history.copies} copies; {running}", highlight=False)
-
-
-def _lines(rows: Sequence[Mapping[str, Any]]) -> str:
-    return "".join(dumps(row) + "\n" for row in rows)

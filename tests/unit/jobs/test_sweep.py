@@ -25,8 +25,7 @@ from rlmem.config.overrides import assignment
 from rlmem.core import processes
 from rlmem.core.errors import UserError
 from rlmem.jobs import pool
-from rlmem.jobs.jobs import Job, Owner
-from rlmem.jobs.manifest import Manifest
+from rlmem.jobs.manifest import Job, Manifest, Owner
 from rlmem.jobs.pool import Pool, reason_of_failure
 from rlmem.jobs.run import config_hash
 from rlmem.jobs.search import propose, study
@@ -166,7 +165,7 @@ def test_jobs_can_be_added_but_not_taken_away(tmp_path):
 WORKER = """
 import sys
 from pathlib import Path
-from rlmem.jobs.jobs import Owner
+from rlmem.jobs.manifest import Owner
 from rlmem.jobs.manifest import Manifest
 made, me = Manifest(Path.cwd()), Owner.me()
 with made.working(me):
@@ -188,7 +187,7 @@ def test_no_two_processes_claim_the_same_job(in_tmp):
 DIES = """
 import os, signal
 from pathlib import Path
-from rlmem.jobs.jobs import Owner
+from rlmem.jobs.manifest import Owner
 from rlmem.jobs.manifest import Manifest
 made, me = Manifest(Path.cwd()), Owner.me()
 with made.working(me):

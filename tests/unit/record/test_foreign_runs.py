@@ -25,8 +25,7 @@ from rlmem.config.compose import load
 from rlmem.config.paths import own_dirs
 from rlmem.config.targets import build
 from rlmem.core.errors import UserError
-from rlmem.jobs.jobs import Job
-from rlmem.jobs.manifest import SUPER_JOURNAL, Manifest
+from rlmem.jobs.manifest import SUPER_JOURNAL, Job, Manifest
 from rlmem.jobs.spec import SweepSpec
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints, sha256
