@@ -142,11 +142,7 @@ def describe(path: Path, config: Config, resumed_at: int | None = None) -> None:
     A run has begun when both exist. With `resumed_at`, the step from which it continues, run.json keeps how it began
     and gets an entry in `resumed`.
     """
-    about: dict[str, Any] = {
-        "format": FORMAT,
-        "choices": config.choices,
-        "overrides": list(config.overrides),
-    }
+    about: dict[str, Any] = {"format": FORMAT, "choices": config.choices, "overrides": list(config.overrides)}
     try:
         before = read(path)[1] if resumed_at is not None else {}
     except NoRun:

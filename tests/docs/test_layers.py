@@ -75,7 +75,7 @@ LAYERS = {
     "jobs": Layer(
         "many runs: grids, searches, queues, populations; each in a process of its own",
         "core acting config record loops run",
-        "torch numpy hydra omegaconf yaml rich optuna scipy",
+        "torch numpy hydra omegaconf yaml pydantic rich optuna scipy",
     ),
     "analysis": Layer(
         "looking into what was trained",

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, dataclass
 from itertools import chain
 from math import exp, log
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import yaml
+from pydantic import TypeAdapter
 from rich.console import Console
 from rich.text import Text
 
@@ -21,6 +22,7 @@ from rlmem.config.targets import locate
 from rlmem.core.errors import UserError, printable, reading
 from rlmem.core.received import dumps, inside, json_rows
 from rlmem.core.seeding import Streams
+from rlmem.core.types import NonNegativeInt
 from rlmem.jobs.spec import Axis, SweepSpec, axes
 from rlmem.jobs.status import empty_table, steps_and_return
 from rlmem.record import rundir
@@ -47,10 +49,10 @@ class PopulationSpec:
 
     overrides: tuple[str, ...]
     vary: tuple[str, ...]
-    agents: int = 9
-    ready: int = 30_000
-    window: int = 3_000
-    every: int = 3_000
+    agents: NonNegativeInt = 9
+    ready: NonNegativeInt = 30_000
+    window: NonNegativeInt = 3_000
+    every: NonNegativeInt = 3_000
     level: float = 0.05
 
     def target(self, number: int) -> int:
@@ -63,7 +65,7 @@ class Population:
     """A specification, with what was drawn from the root `seed` at the beginning: every agent's own overrides."""
 
     spec: PopulationSpec
-    seed: int
+    seed: NonNegativeInt
     own: tuple[tuple[str, ...], ...]
 
     def write(self, folder: Path) -> None:
@@ -94,16 +96,9 @@ def read(folder: Path) -> Population:
         raise UserError(f"{folder}: {what}; e.g. {EXAMPLE} --dir {shell(folder)}")
     with reading(folder / POPULATION_FILE):
         content = plainyaml.read(folder / POPULATION_FILE)
-        asked: dict[str, Any] = {field.name: content[field.name] for field in fields(PopulationSpec)}
-        asked |= {key: tuple(asked[key]) for key in ("overrides", "vary")}
-        population = Population(PopulationSpec(**asked), content["seed"], tuple(map(tuple, content["own"])))
-        *lists, agents, ready, window, every, level = astuple(population.spec)
-        lines = chain(*lists, *population.own)
-        whole = all(
-            isinstance(number, int) and number >= 0 for number in (agents, ready, window, every, content["seed"])
-        )
-        texts = all(isinstance(line, str) for line in lines)
-        if not (whole and texts and agents == len(population.own) > 0 and isinstance(level, int | float)):
+        whole = json.dumps({"spec": content, "seed": content["seed"], "own": content["own"]})
+        population = TypeAdapter(Population).validate_json(whole, strict=True)
+        if not population.spec.agents == len(population.own) > 0:
             raise ValueError("not what was written")
         return population
 
