@@ -113,9 +113,9 @@ class Ours:
 
     def score(self) -> float:
         """The mean return of greedy episodes."""
-        evaluations = self.loop.evaluations
-        request = Request(EPISODES, evaluations.streams, evaluations.device)
-        with closing(evaluations.make_env(evaluations.episodes)) as env:
+        training = self.loop.training
+        request = Request(EPISODES, training.streams, training.device)
+        with closing(training.make_env(self.loop.evaluation.episodes)) as env:
             return float(evaluate(cast(Agent, self.loop.agent), env, request, greedy=True).returns.mean())
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rlmem.api.runs import train as train
     from rlmem.core.errors import Fault as Fault
     from rlmem.core.errors import UserError as UserError
-    from rlmem.loops.callbacks import Callback as Callback
+    from rlmem.loops.parts import Callback as Callback
     from rlmem.run.trained import ActingState as ActingState
     from rlmem.run.trained import TrainedAgent as TrainedAgent
 
@@ -35,7 +35,7 @@ _OFFERED = {
     "rlmem.api.runs": ("Run", "load", "pull", "train"),
     "rlmem.run.trained": ("ActingState", "TrainedAgent"),
     "rlmem.core.errors": ("Fault", "UserError"),
-    "rlmem.loops.callbacks": ("Callback",),
+    "rlmem.loops.parts": ("Callback",),
 }
 sys.meta_path.insert(0, OldModules())  # before the finder that would read a moved package's folder again
 _PLACES = {name: module for module, names in _OFFERED.items() for name in names}

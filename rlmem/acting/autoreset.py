@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from torch.utils._pytree import tree_map
 
-from rlmem.acting.returned import (
+from rlmem.acting.observed import (
     Transparent,
     alike,
     arrays,

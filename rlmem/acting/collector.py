@@ -81,24 +81,12 @@ class Episode:
         return {name.removeprefix("episode_"): value for name, value in asdict(self).items() if value is not None}
 
 
-@dataclass(frozen=True)
-class Slot:
-    """One slot of N environments: the fields of `rlmem.core.types.Batch` by their names, [N, ...] each, and log_prob.
+Slot = dict[str, Any]
+"""One slot of N environments: the fields of `rlmem.core.types.Batch` by their names, [N, ...] each, and log_prob.
 
-    Observations of several parts are their leaves by their paths, [N, ...] each.
-
-    A slot without an action has `mask` false, and zeros or the previous action in the fields of the action.
-    """
-
-    obs: np.ndarray | dict[str, np.ndarray]
-    prev_action: Tensor
-    prev_reward: np.ndarray
-    start: np.ndarray
-    action: Tensor
-    log_prob: Tensor
-    reward: np.ndarray
-    terminated: np.ndarray
-    mask: np.ndarray
+Observations of several parts are their leaves by their paths, [N, ...] each. A slot without an action has `mask` false,
+and zeros or the previous action in the fields of the action.
+"""
 
 
 @dataclass
@@ -117,10 +105,10 @@ class SlotBuffer:
 
     def rollout(self, cut: bool) -> Rollout:
         """All that was collected; `cut` is that of `Rollout`."""
-        device = self.slots[0].action.device
+        device = self.slots[0]["action"].device
         stacked: dict[str, Any] = {}
-        for name in Slot.__annotations__:
-            values = [getattr(slot, name) for slot in self.slots]
+        for name in self.slots[0]:
+            values = [slot[name] for slot in self.slots]
             if isinstance(values[0], dict):
                 leaves = {leaf: np.stack([value[leaf] for value in values], 1) for leaf in values[0]}
                 stacked[name] = each_leaf(lambda array: with_host(array, device), leaves)
@@ -242,11 +230,16 @@ class Collector:
         self.episode_length = np.zeros(N, np.int64)
         self.age = np.zeros(N, np.int64)  # slots since the episode began
 
+    def _slot(self, action: Tensor, log_prob: Tensor, reward: np.ndarray, terminated: np.ndarray, mask: Any) -> Slot:
+        """The present slot with what happens in it."""
+        before = {"obs": self.obs, "prev_action": self.prev_action, "prev_reward": self.prev_reward}
+        outcome = {"action": action, "log_prob": log_prob, "reward": reward, "terminated": terminated, "mask": mask}
+        return before | {"start": self.start} | outcome
+
     def _bootstrap(self) -> Slot:
         """The last slot of a rollout, in which nothing acts."""
-        nothing, action = np.zeros_like(self.start), self.prev_action
-        log_prob, reward = torch.zeros(len(self.start), device=action.device), np.zeros_like(self.prev_reward)
-        return Slot(self.obs, action, self.prev_reward, self.start, action, log_prob, reward, nothing, nothing)
+        nothing, log_prob = np.zeros_like(self.start), torch.zeros(len(self.start), device=self.prev_action.device)
+        return self._slot(self.prev_action, log_prob, np.zeros_like(self.prev_reward), nothing, nothing)
 
     def _step(self, record: SlotBuffer, acted: np.ndarray, exploration: Exploration) -> list[Episode]:
         """Act once in every environment, where `acted` [N] counts. Returns the episodes that ended."""
@@ -268,9 +261,7 @@ class Collector:
         )
         self.seconds["act"] += acting_done - began
         self.seconds["env"] += perf_counter() - acting_done
-        record.slots.append(
-            Slot(self.obs, self.prev_action, self.prev_reward, self.start, action, log_prob, reward, terminated, acted)
-        )
+        record.slots.append(self._slot(action, log_prob, reward, terminated, acted))
         np.add(self.episode_return, reward, out=self.episode_return, where=acted)
         self.episode_length += acted
         ended = terminated | truncated

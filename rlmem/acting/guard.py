@@ -11,8 +11,7 @@ from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 
 from rlmem.acting.workers import death_of_worker, raised, watch_workers
-from rlmem.core.errors import Fault, UserError, printable
-from rlmem.core.failures import lacks_memory
+from rlmem.core.errors import Fault, UserError, lacks_memory, printable
 from rlmem.core.spaces import ACTION_MASK, is_tree, readable_type
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rlmem.acting.cluster import missing
+from rlmem.acting.actors import missing
 from rlmem.algos.base import Outline, Plan
 from rlmem.algos.on_policy import OnPolicy, batch_metrics, cut, mean, means, replay_deviation
 from rlmem.batching import Batching, Rollout, Rows
@@ -46,7 +46,7 @@ class Impala(OnPolicy):
     rho_bar: where the importance weights of the TD errors are clipped
     c_bar: where the importance weights of the traces are clipped
     actors: processes on Ray that collect, each in `env.num_envs` environments; 0: the learner collects between updates
-    ray_address: address of a Ray cluster for the actors; see `rlmem.acting.cluster.attached`
+    ray_address: address of a Ray cluster for the actors; see `rlmem.acting.actors.attached`
     """
 
     rollout_slots: PositiveInt = 100

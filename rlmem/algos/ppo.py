@@ -11,15 +11,7 @@ from rlmem.agents.graphs import recorded
 from rlmem.algos.base import ScaledRewards
 from rlmem.algos.on_policy import InMinibatches, OnPolicy, batch_metrics, cut, mean, means, replay_deviation
 from rlmem.batching import Batching, Rollout, Rows
-from rlmem.core.types import (
-    Batch,
-    NonNegativeFloat,
-    PositiveFloat,
-    ShareBelowOne,
-    UnitFloat,
-    action_mask,
-    processes,
-)
+from rlmem.core.types import Batch, NonNegativeFloat, PositiveFloat, ShareBelowOne, UnitFloat, action_mask, processes
 from rlmem.losses.on_policy import (
     adapt_kl_coef,
     clipped_surrogate,

@@ -12,7 +12,7 @@ from rlmem.api.overrides import absolute, as_typed, tabular
 from rlmem.config import compose
 from rlmem.core.errors import UserError
 from rlmem.core.parallel import launched
-from rlmem.loops.callbacks import Callback
+from rlmem.loops.parts import Callback
 from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
 from rlmem.run import stored

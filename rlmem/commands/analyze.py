@@ -9,7 +9,7 @@ from rlmem.analysis import analyses, analyze, find
 from rlmem.commands.toolkit import NOT_FLAGS, Dir, Flag, Natural, Parser, Run, Step, Text, Trust, stdout_to_stderr
 from rlmem.core.command import show
 from rlmem.core.declared import PLAIN, Option, add_options
-from rlmem.core.strictjson import dumps
+from rlmem.core.received import dumps
 
 
 def run(

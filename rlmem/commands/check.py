@@ -4,7 +4,7 @@ import contextlib
 
 from rlmem.commands.toolkit import Count, Flag, Overrides, stdout_to_stderr
 from rlmem.core.command import show
-from rlmem.core.strictjson import dumps
+from rlmem.core.received import dumps
 
 PRINTS = True
 

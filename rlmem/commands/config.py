@@ -8,7 +8,7 @@ import yaml
 from rlmem.commands.toolkit import Flag, Kind, Overrides
 from rlmem.config.messages import to_text
 from rlmem.core.command import show
-from rlmem.core.strictjson import dumps
+from rlmem.core.received import dumps
 
 PRINTS = True
 GROUPS = ("config", "memory", "env", "encoder", "batching", "algo")

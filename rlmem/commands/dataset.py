@@ -8,7 +8,7 @@ from rlmem.commands.toolkit import Count, Flag, Natural, OutFile, SomeWords, Tru
 from rlmem.config.messages import mistake, nearest
 from rlmem.core.command import show
 from rlmem.core.errors import brief, printable
-from rlmem.core.strictjson import dumps, loads
+from rlmem.core.received import dumps, loads
 
 IN_JSON = ("levels", "versions", "env_config")
 """The attributes of a data set that are JSON."""

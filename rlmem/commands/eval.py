@@ -12,7 +12,7 @@ from rlmem.commands.toolkit import Count, Flag, Natural, OutFile, SomeWords, Ste
 from rlmem.config.messages import mistake, shell
 from rlmem.core.command import show
 from rlmem.core.errors import Fault, UserError, writing
-from rlmem.core.strictjson import dumps
+from rlmem.core.received import dumps
 
 EXAMPLE = "--csv /tmp/table.csv"
 

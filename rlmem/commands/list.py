@@ -8,7 +8,7 @@ from rlmem.commands.toolkit import Flag, Words, stdout_to_stderr
 from rlmem.config.messages import mistake, nearest, shell
 from rlmem.core.command import show
 from rlmem.core.errors import UserError
-from rlmem.core.strictjson import dumps
+from rlmem.core.received import dumps
 
 PRINTS = True
 

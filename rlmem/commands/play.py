@@ -33,7 +33,7 @@ def run(
     from rlmem.config.compose import load
 
     config = load(overrides)
-    from rlmem.acting.play import play
+    from rlmem.acting.film import play
     from rlmem.acting.workers import closing
     from rlmem.run.environments import make_env
     from rlmem.run.stored import refuse_others

@@ -76,7 +76,7 @@ def run(
     overrides, places = [text for text in what if "=" in text], [text for text in what if "=" not in text]
     if places[:1] == ["status"]:
         folder = directory_of_status("population", places[1:], "runs/mine")
-        from rlmem.jobs.population.history import print_table
+        from rlmem.jobs.population.spec import print_table
 
         return print_table(folder)
     if gpus and not ray:

@@ -28,8 +28,7 @@ def run(
         runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0
         RUN RUN --project memory --tags ffm,easy
     """
-    from rlmem.record.loggers import NoKey
-    from rlmem.record.upload import upload
+    from rlmem.record.loggers import NoKey, upload
 
     place = {"project": project, "entity": entity, "group": group, "tags": tags}
     failed, problems = False, list[str]()

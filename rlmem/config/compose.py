@@ -55,7 +55,7 @@ from rlmem.config.schema import SECTIONS, SUPPLIED, WRAPPER, Settings, TopLevel
 from rlmem.config.targets import signature_node
 from rlmem.config.validate import MISSING, Refusal, validate
 from rlmem.core.errors import UserError, first_line
-from rlmem.core.strictjson import map_values
+from rlmem.core.received import map_values
 
 FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError, UserWarning, AttributeError)
 """What composing raises beside UserError: AttributeError if a mapping would replace a null of Hydra's, and others."""

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from rlmem.core import received
-from rlmem.core.strictjson import nodes
+from rlmem.core.received import nodes
 
 VALUES = 100_000
 """Values at most in a file. With aliases, a short file may hold very many, or itself."""

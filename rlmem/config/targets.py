@@ -13,7 +13,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from rlmem.config.messages import mistake, nearest
 from rlmem.config.overrides import leaf_paths
 from rlmem.core.errors import UserError, one_line
-from rlmem.core.modules import own_modules
+from rlmem.core.hardware import own_modules
 from rlmem.core.moved import current
 
 

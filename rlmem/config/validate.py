@@ -16,7 +16,7 @@ from rlmem.config.schema import CALLBACKS, SECTIONS, SUPPLIED, WRAPPER, TopLevel
 from rlmem.config.targets import annotation, locate, maker, makes, parameters, takes_any_keyword
 from rlmem.core.errors import UserError
 from rlmem.core.moved import current
-from rlmem.core.strictjson import map_values
+from rlmem.core.received import map_values
 
 MISSING = "???"
 NAMED = {"logger": SUPPLIED["logger"], WRAPPER: ("env",), CALLBACKS: ()}

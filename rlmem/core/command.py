@@ -1,16 +1,167 @@
-"""A process that is one command: its signals, its standard streams and its exit code, from beginning to end."""
+"""A process that is one command: signals that ask it to stop, its standard streams, and its exit code."""
 
+import atexit
 import errno
 import io
 import os
 import select
+import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, TextIO
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import parent_process
+from time import monotonic
+from typing import Any, Protocol, TextIO
 
-from rlmem.core import signals
 from rlmem.core.errors import Fault, UserError, brief, printable
+
+REQUEUE = 75
+"""Exit code of a run that a signal other than Ctrl-C stopped (EX_TEMPFAIL of sysexits.h): run the command again."""
+
+STOP_SIGNALS = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP")
+"""Signals that ask for a stop: Ctrl-C; a scheduler's; its warning (Slurm's --signal=USR1@120); a closed terminal."""
+
+NOTICE = "rlmem: saving, then stopping (once more: at once)\n"
+"""What a run prints when it is asked to stop."""
+
+SAME = 0.5
+"""Seconds within which further signals are the same request: a terminal and a sweep may both pass one on, and the
+kernel sends one for each thread of a parent that ends."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal asked for the end and the state has been saved; `code` is the exit code."""
+
+    def __init__(self, signum: int):
+        super().__init__(f"stopped by {signal.Signals(signum).name}")
+        self.signum = signum
+        self.code = 130 if signum == signal.SIGINT else REQUEUE
+
+
+class Stoppable(Protocol):
+    """An object that saves its state and raises `stop` once that is set."""
+
+    stop: BaseException | None
+
+
+class Requests:
+    """The requests to stop that reach this process.
+
+    The first one ends a process that is starting at once, and is ignored by one that is ending anyway; one that trains
+    saves its state after the present update and ends then. The second one ends it at once in any case.
+
+    of_command: whether the process is a command from beginning to end
+    """
+
+    def __init__(self, of_command: bool = False) -> None:
+        self.of_command, self.process = of_command, os.getpid()
+        self.first: Stopped | None = None
+        self.last = 0.0
+        self.loop: Stoppable | None = None
+        self.raised = False
+        self.code: int | None = None
+
+    def handle(self, signum: int, frame: Any) -> None:
+        """The handler, which interrupts whatever runs: it raises nothing but `Stopped`.
+
+        A terminal sends Ctrl-C to the processes that this one has forked, too, such as those of AsyncVectorEnv. They
+        serve until the run, which has the same signal, ends them.
+        """
+        if os.getpid() != self.process and parent_process() is not None:
+            if signum == signal.SIGTERM:  # by which Python ends them when it exits
+                signal.signal(signum, signal.SIG_DFL)
+                os.kill(os.getpid(), signum)
+            return
+        first, now = self.first is None, monotonic()
+        if not first and now <= self.last + SAME:
+            return
+        self.first, self.last = self.first or Stopped(signum), now
+        if first and self.loop is not None:
+            self.pass_on()
+            # Not through `progress`: a signal may interrupt a write to the same stream, which must not be re-entered.
+            begin = "\n" if os.isatty(2) else ""  # the cursor stands behind the progress bar and the typed ^C
+            with suppress(OSError):  # a closed terminal cannot take the notice; the run must still be saved
+                os.write(2, f"{begin}{NOTICE}".encode())
+        elif first and self.code is not None:
+            return  # it ends anyway
+        elif self.raised or self.code is not None:
+            os._exit(Stopped(signum).code if self.code is None else self.code)
+        else:
+            self.raised = self.of_command
+            raise Stopped(signum)
+
+    def pass_on(self) -> None:
+        """Pass the request on to the loop that trains."""
+        if self.loop is not None and self.loop.stop is None:
+            self.loop.stop = self.first
+
+    def ends_with(self, code: int) -> int:
+        """The exit code of a command that would end with `code`.
+
+        `Stopped`, raised during an import, may come out of it as any other error; the signal is still the reason.
+        """
+        self.code = self.first.code if code and self.raised and self.first is not None else code
+        return self.code
+
+
+_process: Requests | None = None
+"""The requests of this process if it is a command that trains."""
+
+
+def take_over(requests: Requests) -> None:
+    """Handle signals from now on to the end of this process, which is a command that trains."""
+    global _process
+    _process = requests
+    numbers = _not_ignored()
+    # The interpreter removes its handlers before it clears its modules, which takes a while. Exit handlers are called
+    # in reverse order: this one is the last, and afterwards nothing can change the exit code.
+    atexit.register(lambda: [signal.signal(number, signal.SIG_IGN) for number in numbers])
+    _take(requests, numbers)
+    # What a signal raises inside a destructor or another callback of the interpreter is lost there, with a traceback;
+    # the request is not: the loop that trains asks for it when it begins.
+    tell = sys.unraisablehook
+    sys.unraisablehook = lambda lost: None if isinstance(lost.exc_value, Stopped) else tell(lost)
+
+
+def taken_over() -> bool:
+    """Whether this process is a command that handles its signals itself."""
+    return _process is not None
+
+
+def _not_ignored() -> dict[int, Any]:
+    """The signals that are not ignored (as SIGHUP is under nohup), with their handlers."""
+    numbers = [getattr(signal, name) for name in STOP_SIGNALS if hasattr(signal, name)]
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    return {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
+
+
+def _take(requests: Requests, numbers: Iterable[int]) -> None:
+    """Handle these signals. They wait meanwhile: one that has a handler must not arrive before the others have one."""
+    mask = getattr(signal, "pthread_sigmask", lambda how, numbers: ())  # not on Windows
+    before = mask(signal.SIG_BLOCK, numbers)
+    for number in numbers:
+        signal.signal(number, requests.handle)
+    mask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def stopping_politely(loop: Stoppable) -> Iterator[None]:
+    """Let signals save a checkpoint after the present update or round; a second one, later than SAME, stops at once."""
+    if threading.current_thread() is not threading.main_thread():  # handlers can be set only there
+        yield
+        return
+    requests = _process or Requests()
+    requests.loop = loop
+    requests.pass_on()  # an earlier one, if the code that it interrupted swallowed it
+    taken = _not_ignored()
+    _take(requests, taken)
+    try:
+        yield
+    finally:
+        requests.loop = None
+        for number, old in taken.items():
+            signal.signal(number, old)
 
 
 def run_training(action: Callable[[], int], debug: bool = False) -> int:
@@ -18,9 +169,9 @@ def run_training(action: Callable[[], int], debug: bool = False) -> int:
 
     Signals are taken over for good. What cannot be written to a standard stream is dropped, since every run has a log.
     """
-    requests = signals.Requests(of_command=True)
+    requests = Requests(of_command=True)
     try:
-        signals.take_over(requests)
+        take_over(requests)
         protect(ends=False)
         return requests.ends_with(exit_code(action, debug))
     except BaseException:

@@ -54,7 +54,7 @@ def read(file: Path, name: str) -> Declared | None:
     if (node := next(nodes, None)) is None:
         return None
     text, _, examples = (ast.get_docstring(node) or "").partition("\nExamples:\n")
-    declarations = list(_fields(node) if isinstance(node, ast.ClassDef) else _arguments(node.args))
+    declarations = _declarations(node)
     names = {name for name, *_ in declarations}
     lines = {match[1]: match for match in OPTION.finditer(text) if match[1] in names}
     start = min((match.start() for match in lines.values()), default=len(text))
@@ -63,27 +63,20 @@ def read(file: Path, name: str) -> Declared | None:
         metavar, meaning = lines[name].group(2, 3) if name in lines else ("", "")
         kind, _, none = (ast.unparse(annotation) if annotation else "str").partition(" | ")
         meaning, metavar = re.sub(r"\s+", " ", meaning), metavar or ""
-        options.append(Option(name, kind, none == "None", default, meaning, metavar, is_flag))
+        options.append(Option(name, kind, none == "None", _literal(default), meaning, metavar, is_flag))
     purpose, description = (ast.get_docstring(module) or "").partition("\n")[0], text[:start].strip()
     return Declared(purpose, description, tuple(options), tuple(line.strip() for line in examples.splitlines()))
 
 
-Declaration = tuple[str, ast.expr | None, Any, bool]
-"""Name, annotation, default and `is_flag`."""
-
-
-def _arguments(arguments: ast.arguments) -> Iterable[Declaration]:
-    defaults: list[ast.expr | None] = [None] * (len(arguments.args) - len(arguments.defaults))
-    for argument, default in zip(arguments.args, [*defaults, *arguments.defaults], strict=True):
-        yield argument.arg, argument.annotation, _literal(default), False
-    for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        yield argument.arg, argument.annotation, _literal(default), True
-
-
-def _fields(node: ast.ClassDef) -> Iterable[Declaration]:
-    for field in node.body:
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            yield field.target.id, field.annotation, _literal(field.value), True
+def _declarations(node: ast.FunctionDef | ast.ClassDef) -> list[tuple[str, ast.expr | None, ast.expr | None, bool]]:
+    """Name, annotation, default and `is_flag` of the arguments of a function or the fields of a class."""
+    if isinstance(node, ast.ClassDef):
+        fields = [field for field in node.body if isinstance(field, ast.AnnAssign)]
+        return [(ast.unparse(field.target), field.annotation, field.value, True) for field in fields]
+    positional, flags, last = node.args.args, node.args.kwonlyargs, node.args.defaults
+    defaults = [*[None] * (len(positional) - len(last)), *last, *node.args.kw_defaults]
+    pairs = zip([*positional, *flags], defaults, strict=True)
+    return [(argument.arg, argument.annotation, default, argument in flags) for argument, default in pairs]
 
 
 def _literal(default: ast.expr | None) -> Any:

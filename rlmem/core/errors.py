@@ -1,9 +1,11 @@
-"""Errors that are not bugs of rlmem: mistakes of the user, and faults outside the program."""
+"""Errors that are not bugs of rlmem: mistakes of the user, and faults outside the program, which end a run."""
 
+import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 class UserError(Exception):
@@ -34,6 +36,10 @@ class Fault(Exception):
     def __init__(self, line: str, traceback: str = "") -> None:
         super().__init__(bounded(line))
         self.traceback = traceback
+
+
+class Lost(ConnectionError):
+    """Another process of the run is gone, or does not answer."""
 
 
 @contextmanager
@@ -91,3 +97,60 @@ def one_line(error: BaseException) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of an exception's text that is not empty; the name of its type if there is none."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+SIZES = (
+    "algo.batch_size",
+    "algo.rollout_slots",
+    "algo.capacity",
+    "env.num_envs",
+    "memory.hidden_size",
+    "encoder.hidden_size",
+)
+"""Keys that a message for a lack of memory proposes to make smaller, if the run has them."""
+
+
+@contextmanager
+def as_faults(step: Callable[[], int], values: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Turn a dead process, a loss that is not finite, a full disk or a lack of memory into a Fault with the step.
+
+    values: the configuration of the run, whose keys the Fault of a lack of memory names
+    """
+    try:
+        yield
+    except (FloatingPointError, OSError, MemoryError, RuntimeError) as error:
+        if isinstance(error, FloatingPointError):
+            what = f"not a finite number: {error}; e.g. a smaller algo.lr, or on_nan=skip to pass over such batches"
+        elif isinstance(error, ConnectionError):
+            what = str(error)
+        elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            what = f"{error.filename or 'a file'} cannot be written ({error.strerror})"
+        elif not isinstance(error, OSError) and lacks_memory(error):
+            parts = [(key, *key.split(".")) for key in SIZES]
+            sizes = [key for key, group, name in parts if ((values or {}).get(group) or {}).get(name) is not None]
+            what = f"out of memory ({first_line(error)}); e.g. a smaller {' or '.join(sizes) or 'network'}"
+        else:
+            raise
+        raise Fault(f"step {step()}: {what}") from error
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether an error means that memory ran out, on the CPU or a GPU."""
+    import torch  # only now: the command line needs this module at once
+
+    texts = ("can't allocate memory", "not enough memory", "out of memory")  # of torch's RuntimeErrors on the CPU
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(text in str(error) for text in texts)
+
+
+@contextmanager
+def communicating(witness: Callable[[], str | None] | None = None) -> Iterator[None]:
+    """Inside, failures of communication raise Lost; `witness` says how another process died, if one did."""
+    import torch  # as in `lacks_memory`
+
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        reason = re.sub(r"^\[[^]]*\] ", "", str(error).splitlines()[0]).partition(". ")[0]
+        raise Lost((witness and witness()) or f"another process of this run is gone ({reason})") from error

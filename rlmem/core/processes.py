@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rlmem.core.signals import STOP_SIGNALS
+from rlmem.core.command import STOP_SIGNALS
 
 PRELOADED = [
     "torch._dynamo",  # which optimisers import
@@ -35,11 +35,7 @@ ROOT = str(Path(__file__).parents[2])
 
 
 def start(
-    target: Callable[..., Any],
-    *args: Any,
-    variables: Mapping[str, str],
-    fresh: bool = False,
-    end: int = signal.SIGTERM,
+    target: Callable[..., Any], *args: Any, variables: Mapping[str, str], fresh: bool = False, end: int = signal.SIGTERM
 ) -> BaseProcess:
     """Start `target(*args)` in a process and session of its own; its exit code is what `target` returns.
 

@@ -3,16 +3,19 @@ processes that it moves between."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+import io
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 from torch.utils._pytree import register_pytree_node, tree_map, tree_map_only
+
+from rlmem.core.errors import communicating
 
 Obs = Any
 """Observations: a tensor; or a dictionary of tensors, the leaves by their paths, where they have several parts."""
@@ -148,16 +151,11 @@ PINNED = 2**28
 """Above so many bytes, pinning costs too much memory; such a copy waits."""
 
 
-class Watcher(Protocol):
-    """Follows what a method computes on the host, while the method is recorded; see `rlmem.agents.graphs`."""
-
-    def bring(self, values: np.ndarray, move: Callable[[], Tensor]) -> Tensor: ...  # instead of `move()`
-    def ask(self, is_known: bool) -> None: ...  # before flags are read, which are `known` or waited for
-
-
-watchers: list[Watcher] = []
-"""At most one in a process, not in every thread: autograd computes gradients in threads of its own. So nothing else may
-read flags on the host or bring arrays to the device meanwhile."""
+watchers: list[Any] = []
+"""What follows a method while recorded (`rlmem.agents.graphs`): its `bring(values, move)` stands for `move()`, and
+`ask(is_known)` is called before flags are read, which are `known` or waited for. At most one in a process, not in every
+thread: autograd computes gradients in threads of its own. So nothing else may read flags on the host or bring arrays to
+the device meanwhile."""
 
 
 def to_device(values: np.ndarray, device: torch.device) -> Tensor:
@@ -233,30 +231,34 @@ T = TypeVar("T")
 
 
 class Processes:
-    """The processes that train one run together: this one alone sends nothing; `rlmem.core.parallel` has several.
+    """The processes that train one run together, connected as in `joined`; one alone sends nothing.
 
     Every method communicates, so all processes must call it, in the same order.
 
     rank: the number of this process among the `size` of its run
+    witness: says how another process died, if one did
     """
 
-    rank, size = 0, 1
+    def __init__(self, rank: int = 0, size: int = 1, witness: Callable[[], str | None] | None = None):
+        self.rank, self.size, self.witness = rank, size, witness
 
     def summed(self, x: Tensor) -> Tensor:
         """The sum of x over all processes. Its gradient is that of this process's x alone: see `sum_gradients`."""
-        return x
+        return x if self.size == 1 else _Sum.apply(x, self)
 
     def largest(self, x: Tensor) -> Tensor:
         """The largest x of all processes, element by element, without gradient."""
-        return x
+        return x if self.size == 1 else self.reduce(x.detach().clone(), dist.ReduceOp.MAX)
 
     def least(self, number: int) -> int:
         """The least number of all processes."""
-        return number
+        return number if self.size == 1 else int(self.reduce(torch.tensor(number), dist.ReduceOp.MIN))
 
     def totals(self, *numbers: float) -> tuple[float, ...]:
         """The sum over all processes of each number."""
-        return numbers
+        if self.size == 1:
+            return numbers
+        return tuple(self.reduce(torch.tensor(numbers).double(), dist.ReduceOp.SUM).tolist())
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replace every gradient by its sum over all processes, which hold the same sum afterwards, bit for bit.
@@ -264,18 +266,53 @@ class Processes:
         The sum is the gradient of the loss, which is a mean over the rows of all processes
         (`rlmem.algos.on_policy.mean`): each process has the terms of its own rows.
         """
+        if self.size == 1:
+            return
+        gradients = []
+        for parameter in parameters:
+            if parameter.requires_grad:
+                parameter.grad = gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                gradients.append(torch.view_as_real(gradient) if gradient.is_complex() else gradient)
+        total = self.reduce(torch.cat([gradient.flatten() for gradient in gradients]), dist.ReduceOp.SUM)
+        for gradient, part in zip(gradients, total.split([gradient.numel() for gradient in gradients]), strict=True):
+            gradient.copy_(part.view_as(gradient))
 
     def of_first(self, value: T) -> T:
         """The first process's value, on every process; what the others pass is ignored.
 
         value: tensors (returned on the CPU), numbers, strings, and containers of them
         """
-        return value
+        if self.size == 1:
+            return value
+        box = [_packed(value) if self.rank == 0 else b""]
+        with communicating(self.witness):
+            dist.broadcast_object_list(box)
+        return _unpacked(box[0])
 
     def gathered(self, value: T) -> list[T]:
-        """The values that all pass, by rank, on the first process; [] on the others. Values may be those of
-        `of_first`."""
-        return [value]
+        """The values that all pass, by rank, on the first process; [] on the others. Values are those of `of_first`."""
+        if self.size == 1:
+            return [value]
+        box = [b""] * self.size if self.rank == 0 else None
+        with communicating(self.witness):
+            dist.gather_object(_packed(value), box)
+        return [_unpacked(packed) for packed in box or []]
+
+    def reduce(self, x: Tensor, operation: dist.ReduceOp.RedOpType) -> Tensor:
+        """x of all processes by one operation, element by element, in the memory of x."""
+        with communicating(self.witness):
+            dist.all_reduce(x, operation)
+        return x
+
+
+class _Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, several: Processes) -> Tensor:
+        return several.reduce(x.clone(), dist.ReduceOp.SUM)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None
 
 
 _processes = [Processes()]
@@ -286,14 +323,14 @@ def processes() -> Processes:
     return _processes[-1]
 
 
-@contextmanager
-def trained_by(several: Processes) -> Iterator[None]:
-    """Within, `processes()` are `several`."""
-    _processes.append(several)
-    try:
-        yield
-    finally:
-        _processes.pop()
+def _packed(value: object) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def _unpacked(packed: bytes) -> Any:
+    return torch.load(io.BytesIO(packed), map_location="cpu", weights_only=True)
 
 
 PositiveInt = Annotated[int, Gt(0)]

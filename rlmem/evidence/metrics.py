@@ -15,7 +15,7 @@ from rlmem.config.paths import conf_dir
 from rlmem.config.targets import locate
 from rlmem.core import received
 from rlmem.core.errors import UserError
-from rlmem.core.strictjson import number
+from rlmem.core.received import number
 from rlmem.evidence.references import Reference, expert_normalised, reference_of
 from rlmem.evidence.statistics import ANY, Range
 from rlmem.record import rundir

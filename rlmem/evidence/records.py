@@ -18,8 +18,7 @@ from typing import Any
 
 from rlmem.config.paths import results_dir
 from rlmem.core.errors import UserError
-from rlmem.core.received import csv_rows
-from rlmem.core.strictjson import LARGEST
+from rlmem.core.received import LARGEST, csv_rows
 from rlmem.evidence.metrics import NORMALISED, curve_key
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlmem.config.paths import results_dir
 from rlmem.core.errors import UserError, printable, writing
-from rlmem.core.strictjson import dumps
+from rlmem.core.received import dumps
 from rlmem.evidence import catalog, registration, twins
 from rlmem.evidence.expect import NOT_TESTABLE, Scores
 from rlmem.evidence.folder import ELSEWHERE

@@ -30,8 +30,7 @@ from rlmem.evidence.metrics import BESIDE, curve, curve_key, made_of, read
 from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.runner import Collected, Runner
 from rlmem.evidence.sections import AnalysisSection
-from rlmem.jobs.jobs import Job
-from rlmem.jobs.manifest import Manifest
+from rlmem.jobs.manifest import Job, Manifest
 from rlmem.jobs.multirun import check_jobs
 from rlmem.jobs.population.spec import PopulationSpec, holds_population, populate, start
 from rlmem.jobs.population.spec import read as population_in

@@ -2,10 +2,13 @@
 
 import os
 import re
+import shutil
 import signal
 import sqlite3
-from collections.abc import Callable, Container, Sequence
-from contextlib import suppress
+import subprocess
+import tempfile
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
@@ -16,10 +19,9 @@ from time import monotonic, sleep, time
 
 from rlmem.config.overrides import assignment
 from rlmem.core import processes
+from rlmem.core.command import NOTICE, REQUEUE, STOP_SIGNALS, stopping_politely
 from rlmem.core.hardware import cores
-from rlmem.core.signals import NOTICE, REQUEUE, STOP_SIGNALS, stopping_politely
-from rlmem.jobs.jobs import Job, Owner
-from rlmem.jobs.manifest import Manifest
+from rlmem.jobs.manifest import Job, Manifest, Owner
 from rlmem.jobs.status import View, log_file, objective, tail
 from rlmem.record import rundir
 
@@ -209,3 +211,40 @@ def reason_of_failure(code: int, log: Path) -> str:
 def lines_since_start(log: Path) -> list[str]:
     """The last lines that a job has written since its latest start."""
     return [*takewhile(lambda line: not line.startswith(HEADER), reversed(tail(log)))][::-1]
+
+
+MPS = "nvidia-cuda-mps-control"
+"""The program of NVIDIA's Multi-Process Service: kernels of several processes run on a GPU at the same time."""
+PIPES, LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
+SECONDS = 20
+"""For the daemon to start, and to end."""
+
+
+@contextmanager
+def shared_gpus(per_gpu: int, say: Callable[[str], None]) -> Iterator[None]:
+    """Within, processes that are started share GPUs by an MPS daemon of their own.
+
+    Nothing is started for a single job on a GPU, where MPS is not installed, or where the user has a daemon: its folder
+    is in CUDA_MPS_PIPE_DIRECTORY, or the default one exists.
+    """
+    program = shutil.which(MPS)
+    if per_gpu < 2 or program is None or PIPES in os.environ or Path("/tmp/nvidia-mps/control").exists():
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="mps-") as folder:
+        os.environ |= {PIPES: folder, LOGS: folder}
+        try:
+            subprocess.run([program, "-d"], check=True, capture_output=True, timeout=SECONDS)
+        except (OSError, subprocess.SubprocessError) as error:
+            say(f"jobs on one GPU take turns: {MPS} does not start ({error})")
+            program = None
+            del os.environ[PIPES], os.environ[LOGS]
+        else:
+            say("jobs on one GPU compute at the same time (CUDA MPS)")
+        try:
+            yield
+        finally:
+            if program is not None:
+                with suppress(OSError, subprocess.SubprocessError):
+                    subprocess.run([program], input=b"quit\n", capture_output=True, timeout=SECONDS)
+                del os.environ[PIPES], os.environ[LOGS]

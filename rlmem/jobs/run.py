@@ -15,16 +15,13 @@ from rlmem.config.compose import Config, load
 from rlmem.config.foreign import foreign_lines, refuse
 from rlmem.config.messages import shell
 from rlmem.config.paths import shipped_options
+from rlmem.core.command import Stopped
 from rlmem.core.errors import UserError, extra
 from rlmem.core.hardware import cores, cuda_devices
-from rlmem.core.signals import Stopped
-from rlmem.jobs.axes import Axis, Lines, axes, expand, label, probes
-from rlmem.jobs.jobs import Job
-from rlmem.jobs.manifest import Manifest, holds_sweep
-from rlmem.jobs.mps import shared_gpus
+from rlmem.jobs.manifest import Job, Manifest, holds_sweep
 from rlmem.jobs.multirun import check_jobs
-from rlmem.jobs.pool import Pool
-from rlmem.jobs.spec import EXAMPLE, SweepSpec
+from rlmem.jobs.pool import Pool, shared_gpus
+from rlmem.jobs.spec import EXAMPLE, Axis, Lines, SweepSpec, axes, expand, label, probes
 from rlmem.jobs.status import View, counts, log_file, rows
 
 Say = Callable[[str], None]

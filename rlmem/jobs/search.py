@@ -18,11 +18,9 @@ from optuna.samplers import RandomSampler, TPESampler
 from optuna.trial import TrialState, create_trial
 
 from rlmem.core.errors import UserError
-from rlmem.core.strictjson import loads
-from rlmem.jobs.axes import Axis, Lines
-from rlmem.jobs.jobs import Job
-from rlmem.jobs.manifest import Manifest
-from rlmem.jobs.spec import SweepSpec
+from rlmem.core.received import loads
+from rlmem.jobs.manifest import Job, Manifest
+from rlmem.jobs.spec import Axis, Lines, SweepSpec
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 

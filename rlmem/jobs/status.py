@@ -16,11 +16,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from rlmem.core import strictjson
+from rlmem.core import received
 from rlmem.core.errors import LONGEST_LINE, brief, printable
 from rlmem.core.received import opened
-from rlmem.jobs.jobs import Job
-from rlmem.jobs.manifest import Manifest
+from rlmem.jobs.manifest import Job, Manifest
 from rlmem.record.facts import OBJECTIVES
 
 RETURNS = (*OBJECTIVES, "train/return_last_100", "train/accuracy_smoothed")
@@ -74,8 +73,8 @@ def newest_rows(run_dir: Path) -> Iterator[dict[str, Any]]:
     """The last rows of a run's metrics, the newest first, without one that is being written."""
     for line in reversed(tail(run_dir / "metrics.jsonl")):
         with suppress(ValueError):
-            row = strictjson.row(line)
-            if all(strictjson.number(row.get(key, 0)) is not None for key in ("step", *RETURNS)):
+            row = received.row(line)
+            if all(received.number(row.get(key, 0)) is not None for key in ("step", *RETURNS)):
                 yield row
 
 
@@ -100,7 +99,7 @@ def as_json(folder: Path) -> str:
     """{"sweep", "counts": {state: jobs}, "jobs": [{...}, ...]}"""
     found = rows(Manifest(folder))
     about = {"sweep": str(folder), "counts": Counter(row.state for row in found)}
-    return strictjson.dumps(about | {"jobs": [_as_dict(row, row.job, folder) for row in found]}, indent=2)
+    return received.dumps(about | {"jobs": [_as_dict(row, row.job, folder) for row in found]}, indent=2)
 
 
 def _as_dict(row: JobRow, job: Job, folder: Path) -> dict[str, Any]:

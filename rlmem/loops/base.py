@@ -14,14 +14,16 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from rlmem.acting.collector import Episode, one_thread
+from rlmem.acting.evaluate import Request
+from rlmem.acting.film import film_episode
+from rlmem.acting.workers import closing
 from rlmem.agents.actor_critic import ON_POLICY, Exploration
 from rlmem.batching import StateSlots
-from rlmem.core.errors import Fault
-from rlmem.core.signals import Stopped
+from rlmem.core.command import Stopped
+from rlmem.core.errors import Fault, UserError
 from rlmem.core.types import processes
-from rlmem.loops.callbacks import notify
-from rlmem.loops.evaluation import Evaluations, result_metrics, result_text
-from rlmem.loops.parts import Output, Results, Training
+from rlmem.loops.parts import Output, Results, Training, notify, result_metrics, result_text
+from rlmem.record.rundir import video_path
 
 RECENT = 100
 """How many of the newest episodes the shown and logged mean return is over."""
@@ -46,8 +48,9 @@ class Loop(ABC):
     A subclass sets `collector` and writes `advance`: collect, learn, and return what happened. One call of it is one
     iteration: one row in metrics.jsonl, and whatever is due. `state_dict` between two calls continues a run exactly.
 
-    algo: learns (`rlmem.algos.base.Learner`)
     collector: the source of its data, with `steps` so far and `seconds` by what they were spent on
+    evaluation: the settings of evaluations
+    film_every: environment steps from one film to the next; None: there are no films
     exploration: how the agent explores at present, also when an evaluation samples its actions
     best_return: the largest `objective` so far
     cut: whether the last rollout dropped unfinished episodes (`Rollout.cut`), which biases those that ended
@@ -64,10 +67,12 @@ class Loop(ABC):
 
     collector: Any
 
-    def __init__(self, algo: Any, training: Training, evaluations: Evaluations, output: Output):
-        self.algo, self.training, self.evaluations, self.output = algo, training, evaluations, output
-        self.agent, self.batching, self.total_steps = training.agent, training.batching, training.total_steps
+    def __init__(self, training: Training, output: Output):
+        self.training, self.output, self.evaluation = training, output, training.settings.evaluation
+        self.algo, self.agent, self.batching = training.algo, training.agent, training.batching
         self.recorder, self.progress, self.experiment = output.recorder, output.progress, output.experiment
+        self.total_steps: int = training.settings.total_steps
+        self.film_every: int | None = None if output.run_dir is None else self.evaluation.video_every
         self.exploration: Exploration = ON_POLICY
         self.updates = self.completed_steps = self.evaluated = 0
         self.elapsed = self.learn_time = self.cpu_time = 0.0
@@ -93,7 +98,7 @@ class Loop(ABC):
     @property
     def ends_early(self) -> bool:
         """True if the last evaluation has reached `stop_at` before the budget was spent."""
-        stop_at = self.evaluations.stop_at
+        stop_at = self.evaluation.stop_at
         if stop_at is None or not self.last_evaluation or self.collector.steps >= self.total_steps:
             return False
         return self.objective() >= stop_at
@@ -103,14 +108,14 @@ class Loop(ABC):
         before = self.completed_steps
         if self.collector.steps < self.total_steps and not self.evaluation_due:
             complete = self.iterate()
-            self.evaluation_due = complete and due(self.evaluations.every, before, self.completed_steps)
+            self.evaluation_due = complete and due(self.evaluation.every, before, self.completed_steps)
         if self.collector.steps >= self.total_steps:
             self.evaluation_due = True
         if self.evaluation_due and self.asked_to_stop() is None:
             self.evaluate()
             self.evaluation_due = False
         stop = self.asked_to_stop()
-        if self.done or stop is not None or due(self.output.checkpoint_every, before, self.completed_steps):
+        if self.done or stop is not None or due(self.training.settings.checkpoint.every, before, self.completed_steps):
             self.save()
             stop = self.asked_to_stop()
         if stop is not None and not self.done:
@@ -200,13 +205,12 @@ class Loop(ABC):
     def evaluate(self) -> None:
         """Play evaluation episodes, on the first process alone, and keep the best agent."""
         self.recorder.require_intact()
-        steps, play = self.collector.steps, self.evaluations.play
-        results = play(self.algo, self.agent, self.exploration, steps) if processes().rank == 0 else {}
-        self.last_evaluation = results = processes().of_first(results)
+        steps = self.collector.steps
+        self.last_evaluation = results = processes().of_first(self._play() if processes().rank == 0 else {})
         last = steps >= self.total_steps or self.ends_early
-        if (every := self.evaluations.film_every) and (last or due(every, self.evaluated, steps)):
+        if self.film_every and (last or due(self.film_every, self.evaluated, steps)):
             with one_thread():
-                self.evaluations.film(self.agent, steps)  # type: ignore[arg-type] # before loggers look for it
+                self._film()  # before loggers look for it
         self.evaluated = steps
         score, acts = self.objective(), self.algo.learns_by_acting
         if math.isfinite(score) and (self.best_return is None or score > self.best_return):
@@ -219,6 +223,27 @@ class Loop(ABC):
         self.recorder.metrics(steps, row)
         self.progress.say(f"evaluation at {steps}: {result_text(results)}")
         self.call("on_evaluation", steps, results)
+
+    def _play(self) -> Results:
+        """The results of an evaluation; its samples are of the present exploration."""
+        training, asked = self.training, self.evaluation
+        how = asked.episodes, training.streams, training.device, asked.max_steps, self.notices.say, self.exploration
+        try:
+            with closing(training.make_env(asked.episodes)) as env:
+                return self.algo.evaluate(self.agent, env, Request(*how))
+        except Fault as fault:
+            raise Fault(f"step {self.collector.steps}: evaluation: {fault}", fault.traceback) from fault
+
+    def _film(self) -> None:
+        """Film an episode, the same in every film; there are no more films if the environment cannot be drawn."""
+        assert self.output.run_dir is not None
+        training, path = self.training, video_path(self.output.run_dir, self.collector.steps)
+        try:
+            env, most = training.make_env(1), self.evaluation.max_steps
+            film_episode(self.agent, env, training.streams, training.device, most, path)
+        except (UserError, Fault) as error:  # a Fault: what drawing raises within a step
+            self.film_every = None
+            self.notices.say(f"no videos from here on: {error}")
 
     def objective(self) -> float:
         """A single number for the last evaluation, larger for better (`Learner.score`)."""

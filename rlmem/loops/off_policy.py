@@ -14,7 +14,6 @@ from rlmem.acting.collector import Episode, one_thread
 from rlmem.batching import Replay
 from rlmem.core.errors import Fault
 from rlmem.loops.base import FEWEST_EPISODES, Iteration, Loop
-from rlmem.loops.evaluation import Evaluations
 from rlmem.loops.parts import Output, Training, make_collector, observe
 from rlmem.memory.base import redraw
 
@@ -73,16 +72,16 @@ class OffPolicyLoop(Loop):
 
     saved = (*Loop.saved, "counted", "sample_time")
 
-    def __init__(self, algo: Any, training: Training, evaluations: Evaluations, output: Output):
-        super().__init__(algo, training, evaluations, output)
-        streams, device, agent = training.streams, training.device, training.agent
-        algo.setup(agent, streams.torch("losses", device), training.on_nan)
+    def __init__(self, training: Training, output: Output):
+        super().__init__(training, output)
+        streams, device, agent, algo = training.streams, training.device, self.agent, self.algo
+        algo.setup(agent, streams.torch("losses", device), training.settings.on_nan)
         agent.trunks.step_all = keeps_states = self.state_slots(replay=True) is not None
         exponents = algo.priority_exponent, algo.importance_exponent
         folder = None if algo.replay_dir is None else Path(algo.replay_dir)
         state = agent.initial_state(1) if keeps_states else None
         self.replay = Replay(algo.capacity, training.num_envs, device, *exponents, folder, state)
-        self.collector = make_collector(training, output)
+        self.collector = make_collector(training, self.progress.say)
         self.generator = streams.torch("replay")
         self.exploration = algo.explore(self.total_steps, self.total_steps)
         self.observes = bool(agent.normalisers())

@@ -9,7 +9,6 @@ from rlmem.acting.collector import Collector, Episode, one_thread
 from rlmem.batching import Rollout
 from rlmem.core.types import processes
 from rlmem.loops.base import Iteration, Loop
-from rlmem.loops.evaluation import Evaluations
 from rlmem.loops.parts import Output, Results, Training, make_collector, observe, own_stream
 from rlmem.memory.base import redraw
 
@@ -32,16 +31,18 @@ class OnPolicyLoop(Loop):
 
     collector: Collector | ActorPool
 
-    def __init__(self, algo: Any, training: Training, evaluations: Evaluations, output: Output):
-        super().__init__(algo, training, evaluations, output)
-        algo.setup(training.agent, training.streams.torch(own_stream("rows")), training.on_nan)
+    def __init__(self, training: Training, output: Output):
+        super().__init__(training, output)
+        self.algo.setup(self.agent, training.streams.torch(own_stream("rows")), training.settings.on_nan)
         self.collector = self.source()
-        self.exploration = algo.explore(self.total_steps, self.total_steps)  # of the evaluation of a run that has ended
+        self.exploration = self.algo.explore(
+            self.total_steps, self.total_steps
+        )  # of the evaluation of a run that has ended
         self.observes = bool(self.agent.normalisers())
 
     def source(self) -> Collector | ActorPool:
         """The source of rollouts."""
-        return make_collector(self.training, self.output)
+        return make_collector(self.training, self.progress.say)
 
     def collect(self) -> tuple[Rollout, list[Episode]]:
         """Act with this process's share of what is left of the budget.

@@ -1,7 +1,10 @@
-"""What a run hands to its loop: what is trained, and where its record goes; and the statistics that both loops keep."""
+"""What a run hands to its loop: what is trained, how it is evaluated, where its record goes, and what a user adds."""
 
+import traceback
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -10,11 +13,45 @@ from gymnasium.vector import VectorEnv
 from rlmem.acting.collector import Collector
 from rlmem.agents.actor_critic import Agent, Network
 from rlmem.batching import Batching
+from rlmem.core.errors import Fault, UserError, one_line
 from rlmem.core.seeding import Streams
 from rlmem.core.types import Batch, processes
-from rlmem.loops.callbacks import Callback
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import Progress, Recorder
+
+
+class Callback:
+    """What a run calls; a subclass writes the methods that it needs.
+
+    What they are given are copies: a callback watches a run and cannot change its numbers. An exception that it raises
+    ends the run like any fault, and a resumed run goes on from the newest checkpoint.
+    """
+
+    def on_start(self, run_dir: Path, config: dict[str, Any]) -> None:
+        """The run begins or continues. `config`: what its config.yaml holds, nested."""
+
+    def on_iteration(self, row: dict[str, float]) -> None:
+        """An iteration has ended; `row` is its row of metrics.jsonl."""
+
+    def on_evaluation(self, step: int, results: dict[str, dict[str, float]]) -> None:
+        """The agent was evaluated after `step` environment steps: {"greedy": {"return_mean": ...}, "sampled": ...}."""
+
+    def on_checkpoint(self, path: Path) -> None:
+        """A checkpoint was written."""
+
+    def on_end(self) -> None:
+        """The run has reached its end."""
+
+
+def notify(name: str, callback: Callback, event: str, *arguments: Any) -> None:
+    """Call the method `event` of a callback with copies of the arguments. Raises Fault for an exception."""
+    try:
+        getattr(callback, event)(*deepcopy(arguments))
+    except (UserError, Fault):
+        raise
+    except Exception as error:  # whatever a user's code raises
+        raise Fault(f"callbacks.{name}: {event} raised {one_line(error)}", traceback.format_exc()) from error
+
 
 OnNan = Literal["stop", "skip"]
 """What to do with a gradient step whose loss or gradient is not finite."""
@@ -23,33 +60,36 @@ Results = dict[str, dict[str, float]]
 """The results of an evaluation: {policy: {metric: mean}}, or {"held_out": {metric: mean}} where nothing acts."""
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Training:
-    """What is trained, and what it learns from.
+    """What is trained, what it learns from, and where it is evaluated.
 
-    total_steps: the budget, in environment steps
-    env: the environments of this process, or a source of labelled sequences
-    num_envs: how many environments, or rows read side by side
-    make_actor: makes the environments and the agent of an actor in another process; picklable
+    algo: learns (`rlmem.algos.base.Learner`)
+    settings: those of the run (`rlmem.config.schema.Settings`)
     streams: the random streams of the run, of which each consumer takes those of its own names
+    env: the environments of this process, or a source of labelled sequences
+    num_envs: environments of this process, or the rows that a supervised algorithm reads side by side
+    make_env: makes at most so many environments for an evaluation
+    make_actor: makes the environments and the agent of an actor in another process; picklable
     """
 
-    total_steps: int
-    agent: Network
-    env: Any
-    num_envs: int
-    make_actor: Callable[[], tuple[VectorEnv, Agent]]
-    device: torch.device
-    batching: Batching
+    algo: Any
+    settings: Any
     streams: Streams
-    on_nan: OnNan
+    device: torch.device
+    env: Any
+    agent: Any
+    batching: Batching
+    num_envs: int
+    make_env: Callable[[int], VectorEnv]
+    make_actor: Callable[[], tuple[VectorEnv, Agent]]
 
 
 @dataclass(kw_only=True)
 class Output:
     """What writes and shows a run; in a process beside the first, these objects do nothing.
 
-    checkpoint_every: environment steps from one checkpoint to the next; None: there is one, at the end
+    run_dir: the run directory; None in such a process
     experiment: the settings that the run's numbers depend on, kept in every checkpoint
     callbacks: by name, called as the run goes on
     """
@@ -57,7 +97,7 @@ class Output:
     recorder: Recorder
     progress: Progress
     checkpoints: Checkpoints
-    checkpoint_every: int | None
+    run_dir: Path | None
     experiment: dict[str, Any] = field(default_factory=dict)
     callbacks: Mapping[str, Callback] = field(default_factory=dict)
 
@@ -68,12 +108,11 @@ def own_stream(name: str) -> str:
     return f"{name}/{rank}" if rank else name
 
 
-def make_collector(training: Training, output: Output) -> Collector:
+def make_collector(training: Training, say: Callable[[str], None]) -> Collector:
     """A collector that acts in the environments of this process, with random streams of its own."""
-    acting = training.streams.torch(own_stream("act"), training.device)
-    seed = training.streams.int(own_stream("env"))
-    collector = Collector(training.env, training.agent, seed, acting, training.device)  # type: ignore[arg-type]
-    collector.say = output.progress.say
+    acting, seed = training.streams.torch(own_stream("act"), training.device), training.streams.int(own_stream("env"))
+    collector = Collector(training.env, training.agent, seed, acting, training.device)
+    collector.say = say
     return collector
 
 
@@ -104,3 +143,23 @@ def observe(streams: Batch, *networks: Network) -> None:
         for norm in norms:
             if norm.leaf == leaf:
                 norm.add(count, mean, variance)
+
+
+LOGGED = ("return_mean", "length_mean", "success_rate", "unfinished")
+"""The numbers of an evaluation that are logged as metrics."""
+
+
+def result_metrics(results: Results) -> dict[str, float]:
+    """The results of an evaluation as metrics."""
+    if "held_out" in results:
+        return {f"eval/{name}": value for name, value in results["held_out"].items()}
+    known = ((policy, name, values) for policy, values in results.items() for name in LOGGED if name in values)
+    return {f"eval/{policy}/{name}": values[name] for policy, name, values in known}
+
+
+def result_text(results: Results) -> str:
+    """The results of an evaluation, for the user."""
+    if "held_out" in results:
+        return "held-out " + ", ".join(f"{name} {mean:.4f}" for name, mean in results["held_out"].items())
+    policies = [f"{name} {means['return_mean']:.3f} ± {means['return_sem']:.3f}" for name, means in results.items()]
+    return f"return {', '.join(policies)}"

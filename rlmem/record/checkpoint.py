@@ -14,7 +14,7 @@ import torch
 from rlmem import __version__
 from rlmem.core.errors import first_line
 from rlmem.core.received import opened, text
-from rlmem.record import formats
+from rlmem.record.provenance import FORMAT, is_number, require_readable
 from rlmem.record.trust import hashed, is_data, synced
 
 State = dict[str, Any]
@@ -91,7 +91,7 @@ class Checkpoints:
         partial, digest = path.with_suffix(".partial"), path.with_suffix(".sha256.partial")
         try:
             with synced(partial, "wb") as file:
-                torch.save({"format": formats.FORMAT, "rlmem": __version__, **state}, file)
+                torch.save({"format": FORMAT, "rlmem": __version__, **state}, file)
             with synced(digest, "w") as file:
                 file.write("\n".join([sha256(partial), *_digests(path)[:1]]))
         except (OSError, RuntimeError) as error:
@@ -167,9 +167,9 @@ def read(path: Path) -> State:
         raise ValueError(
             f"checkpoint {path} was not written by this version of rlmem (it has no {', '.join(wrong or REQUIRED)})"
         )
-    if not formats.is_number(number):
+    if not is_number(number):
         raise ValueError(f"checkpoint {path} is damaged (format is no number of a format)")
-    formats.require_readable(number, f"checkpoint {path}", {"rlmem": version})
+    require_readable(number, f"checkpoint {path}", {"rlmem": version})
     return found
 
 
@@ -192,13 +192,10 @@ def _require_small(path: Path) -> None:
                 continue
             if part.file_size > PICKLE:
                 raise ValueError(f"its description has {part.file_size:,} bytes")
-            if _objects(archive.read(part)) > OBJECTS + part.file_size // 16:  # of numbers, one byte in 16 looks so
+            pickled = archive.read(part)
+            objects = sum(map(pickled.count, (b"]", b"}", b"(", b"\x8f", b"\x85"))) + 8 * pickled.count(b"R")
+            if objects > OBJECTS + part.file_size // 16:  # an upper bound; of numbers, one byte in 16 looks so
                 raise ValueError("its description holds too many lists and objects")
-
-
-def _objects(pickled: bytes) -> int:
-    """An upper bound of the lists, dictionaries and sets in a pickle; an object of a class counts as eight."""
-    return sum(map(pickled.count, (b"]", b"}", b"(", b"\x8f", b"\x85"))) + 8 * pickled.count(b"R")
 
 
 def _digests(path: Path) -> list[str]:

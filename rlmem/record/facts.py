@@ -7,8 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rlmem.core.received import VALUES, json_rows
-from rlmem.core.strictjson import number
+from rlmem.core.received import VALUES, json_rows, number
 from rlmem.record import rundir
 
 OBJECTIVES = ("eval/greedy/return_mean", "eval/score")

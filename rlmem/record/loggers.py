@@ -1,4 +1,7 @@
-"""Loggers show the metrics of a run in TensorBoard and Weights & Biases, which are imported only when they are used."""
+"""Loggers show the metrics of a run in TensorBoard and Weights & Biases, also after the run (`rlmem sync`).
+
+Both are imported only when they are used.
+"""
 
 import errno
 import json
@@ -11,16 +14,19 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 from uuid import uuid4
 
 from rlmem.config.messages import shell
 from rlmem.config.targets import build, require_kind
 from rlmem.core import received
-from rlmem.core.errors import UserError, first_line
+from rlmem.core.errors import Fault, UserError, first_line, reading
 from rlmem.core.types import PositiveInt
+from rlmem.record import rundir
 from rlmem.record.checkpoint import BEST
-from rlmem.record.recorder import Logger
+from rlmem.record.facts import finished
+from rlmem.record.recorder import Logger, read_jsonl
 from rlmem.record.rundir import video_path, write_atomically
 
 
@@ -145,9 +151,14 @@ class WandbRun:
             self.run.log(dict(row) | shown, step=number, commit=True)
 
     def close(self, failed: bool) -> None:
+        best = self.run_dir / "checkpoints" / BEST
         try:
             try:
-                self._upload_best()
+                if self.artifact and best.exists():
+                    agent = self.wandb.Artifact(f"{self.run.id}-best", type="model")
+                    for file in (best, self.run_dir / "config.yaml"):
+                        agent.add_file(str(file))
+                    self.run.log_artifact(agent)
             finally:
                 self.run.finish(exit_code=int(failed))
             self._require_space()
@@ -161,15 +172,6 @@ class WandbRun:
             raise self.errors[0]
         if self.offline_in is not None and shutil.disk_usage(self.offline_in).free == 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.offline_in))
-
-    def _upload_best(self) -> None:
-        """Upload the best agent, if that is asked for and there is one."""
-        best = self.run_dir / "checkpoints" / BEST
-        if self.artifact and best.exists():
-            agent = self.wandb.Artifact(f"{self.run.id}-best", type="model")
-            agent.add_file(str(best))
-            agent.add_file(str(self.run_dir / "config.yaml"))
-            self.run.log_artifact(agent)
 
 
 class WandbLogger(WandbRun):
@@ -265,3 +267,51 @@ def _stored_id(run_dir: Path) -> str:
     if not path.exists():
         write_atomically(path, json.dumps(uuid4().hex[:8]))
     return received.json_of(path)
+
+
+def upload(run_dir: Path, given: Mapping[str, Any], timeout: float) -> str:
+    """Send to W&B the rows of metrics.jsonl that it does not have; returns how many were sent, and the run's page.
+
+    The run directory keeps only the id.
+
+    run_dir: the run directory
+    given: project, entity, group and tags that replace those of the run's own logger=wandb; None: not replaced
+    timeout: seconds to reach the server, and again to send the rest at the end
+
+    Raises UserError if this is no run or if it is being trained, NoKey without an API key, and Fault if the server
+    cannot be reached or does not take the rows.
+    """
+    again = f"the run directory has them all, and `rlmem sync {shell(run_dir)}` sends what is missing"
+    values, _ = rundir.read(run_dir)
+    defaults: dict[str, Any] = {"project": "rlmem", "entity": None, "group": None, "tags": []}
+    with reading(run_dir / "config.yaml"):
+        chosen = defaults | values["logger"].get("wandb", {}) | {key: v for key, v in given.items() if v is not None}
+    run, place = RunInfo(run_dir.resolve().name, values), {key: chosen[key] for key in defaults}
+    with rundir.lock(run_dir), TemporaryDirectory() as folder:
+        try:
+            rows = read_jsonl(path := run_dir / "metrics.jsonl")
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: cannot be read ({error}); restore the file") from error
+        with reading(run_dir):
+            failed = not finished(values, rows)
+
+        def send() -> WandbRun:
+            logger = WandbRun(run_dir, run, "online", Path(folder), timeout, place, bool(chosen.get("artifact")))
+            for number, row in enumerate(rows):
+                logger.log(number, row)
+            logger.close(failed)
+            return logger
+
+        try:
+            logger = send()
+            # A server that refuses rows raises no error; how many it has is known when the run is opened again.
+            arrived = len(rows) if logger.held >= len(rows) else send().held
+        except NoKey:
+            raise
+        except Exception as error:  # of many kinds, of W&B and of its service
+            raise Fault(f"{run_dir}: not uploaded: {first_line(error)}; {again}") from error
+    if arrived < len(rows):
+        raise Fault(f"{run_dir}: W&B took {arrived} of {len(rows)} rows; {again}")
+    sent = max(0, len(rows) - logger.held)
+    said = f"{sent} of {len(rows)} rows sent" if sent else f"all {len(rows)} rows were there already"
+    return f"{run_dir}: {said}; {logger.run.url}"

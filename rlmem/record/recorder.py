@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import sys
 from collections import deque
@@ -22,7 +21,7 @@ from rich.progress import TextColumn
 
 from rlmem.core import received
 from rlmem.core.errors import Fault, UserError, first_line, printable
-from rlmem.core.strictjson import dumps
+from rlmem.core.received import dumps
 from rlmem.record.trust import hashed
 
 LINE_EVERY = 10.0
@@ -130,8 +129,7 @@ class Recorder:
     def close(self, failed: bool = False) -> None:
         """Close the files and the loggers; `failed`: whether the run did not reach its end."""
         for file in self.files.values():
-            with suppress(OSError):  # rows that did not fit on the disk, which was reported
-                file.stream.close()
+            file.close()
         for name, logger in self.loggers.items():
             try:
                 logger.close(failed)
@@ -174,6 +172,10 @@ class RecordFile:
             raise Fault(f"{problem} while the run was training")
         return position
 
+    def close(self) -> None:
+        with suppress(OSError):  # rows that did not fit on the disk, which was reported
+            self.stream.close()
+
     def cut(self, size: int) -> None:
         self.stream.truncate(size)
         self.digest, self.size, _ = hashed(self.path)
@@ -215,11 +217,9 @@ def _reproducible(row: Mapping[str, float]) -> str:
 
 
 def _json(row: Mapping[str, Any]) -> str:
-    """A row as JSON that every reader accepts, with null instead of a number that is not finite."""
-    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
     try:
-        return json.dumps(finite, allow_nan=False)
-    except ValueError:  # inside a value
+        return json.dumps(row, allow_nan=False)
+    except ValueError:  # rare: a number that is not finite
         return dumps(row)
 
 

@@ -17,8 +17,7 @@ from rlmem.config import plainyaml
 from rlmem.config.compose import Config
 from rlmem.core import received
 from rlmem.core.errors import UserError
-from rlmem.record import formats
-from rlmem.record.provenance import provenance
+from rlmem.record.provenance import FORMAT, is_number, provenance, require_readable
 from rlmem.record.trust import is_changed, is_data, is_own, require_plain, sealed, synced
 
 
@@ -143,7 +142,7 @@ def describe(path: Path, config: Config, resumed_at: int | None = None) -> None:
     A run has begun when both exist. With `resumed_at`, the step from which it continues, run.json keeps how it began
     and gets an entry in `resumed`.
     """
-    about: dict[str, Any] = {"format": formats.FORMAT, "choices": config.choices, "overrides": list(config.overrides)}
+    about: dict[str, Any] = {"format": FORMAT, "choices": config.choices, "overrides": list(config.overrides)}
     try:
         before = read(path)[1] if resumed_at is not None else {}
     except NoRun:
@@ -180,14 +179,6 @@ def read(path: Path, strict: bool = False) -> tuple[dict[str, Any], dict[str, An
 
     Raises NoRun if they are missing or damaged.
     """
-    config, about = _stored(path)
-    if strict:
-        formats.require_readable(about.get("format", 0), path, [about, *about.get("resumed", [])][-1])
-    return config, about
-
-
-def _stored(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The contents of config.yaml and run.json as they stand. Raises NoRun if they are missing or damaged."""
     try:
         described = (path / "config.yaml").is_file() and (path / "run.json").is_file()
     except OSError:  # a name that is too long, or a folder that may not be read
@@ -205,13 +196,15 @@ def _stored(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         for key, kind in (("overrides", str), ("resumed", dict)):
             entries = about.get(key, [])
             _require(isinstance(entries, list) and all(isinstance(entry, kind) for entry in entries))
-        _require("overrides" in about and formats.is_number(about.get("format", 0)))
+        _require("overrides" in about and is_number(about.get("format", 0)))
     except Exception as error:  # a file that holds anything can break the readers in any way
         # A parser explains an error in many lines, of which the last says where it is.
         mark = getattr(error, "problem_mark", None)
         reason = str(getattr(error, "problem", None) or error).splitlines() or [type(error).__name__]
         where = "" if mark is None else f", line {mark.line + 1}"
         raise NoRun(f"{path / name}{where}: is damaged ({reason[0][:100]}); restore it") from error
+    if strict:
+        require_readable(about.get("format", 0), path, [about, *about.get("resumed", [])][-1])
     return config, about
 
 

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from rlmem.core import received
 from rlmem.core.errors import UserError
-from rlmem.core.strictjson import LARGEST, nodes
+from rlmem.core.received import LARGEST, nodes
 
 VARIABLE = "RLMEM_KEY"
 """The environment variable that holds the key, as any text, where machines share no home directory."""
@@ -125,6 +125,26 @@ def require_plain(path: Path) -> None:
             if what:
                 plain = "a run directory may hold only plain files and folders where rlmem writes"
                 raise UserError(f"{path / inside}: {what}; {plain}; e.g. remove it")
+
+
+SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
+"""The end of an SQLite journal of several databases, which names a file to be deleted."""
+
+
+def require_plain_database(path: Path, most: int) -> None:
+    """Raise UserError for files that SQLite would follow, or delete others for, when it opens `path`.
+
+    most: bytes of each of its files at most
+    """
+    for file in (path, *(path.with_name(path.name + ending) for ending in ("-journal", "-wal", "-shm"))):
+        if file.is_symlink():
+            raise UserError(f"{file}: is no regular file; expected a sweep's manifest or a place for one")
+        if not file.exists():
+            continue
+        with received.opened(file, most) as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - len(SUPER_JOURNAL)))
+            if file.name.endswith("-journal") and stream.read() == SUPER_JOURNAL:
+                raise UserError(f"{file}: is of several databases, which no sweep writes; e.g. remove it")
 
 
 MAX_VALUES = 100_000

@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv
 
 from rlmem.acting.collector import one_thread
 from rlmem.acting.workers import closing
-from rlmem.agents.actor_critic import Exploration, Network
+from rlmem.agents.actor_critic import Agent, Exploration, Network
 from rlmem.agents.encoder import InputEncoder
 from rlmem.agents.graphs import Capture
 from rlmem.agents.leaves import Leaves
@@ -30,8 +30,16 @@ from rlmem.core.hardware import cores
 from rlmem.core.parallel import launched
 from rlmem.core.seeding import Streams
 from rlmem.core.spaces import is_tree, leaves
+from rlmem.loops.parts import Training
 from rlmem.record.checkpoint import State
-from rlmem.run.environments import MANY_ENVS, make_evaluation_env, make_source, read_leaves, require_same_spaces
+from rlmem.run.environments import (
+    EVAL_ENVS,
+    MANY_ENVS,
+    make_evaluation_env,
+    make_source,
+    read_leaves,
+    require_same_spaces,
+)
 from rlmem.run.forecast import large_agent, require_memory
 from rlmem.run.nodes import build_group, build_memory
 from rlmem.run.stored import load_agent, stored_config
@@ -41,23 +49,15 @@ SEVERAL_PARTS = "the observation has several parts"
 
 
 @dataclass
-class Parts:
+class Parts(Training):
     """What a run is made of, before anything is written.
 
     config: its configuration, in which the environment may have decided on the encoder
-    num_envs: environments of this process, or the rows that a supervised algorithm reads side by side
     plan: the run as its algorithm sees it
     outline: what the algorithm makes of the plan
     """
 
     config: Config
-    streams: Streams
-    device: torch.device
-    env: VectorEnv
-    agent: Any
-    algo: Learner
-    batching: Batching
-    num_envs: int
     plan: Plan
     outline: Outline
 
@@ -107,7 +107,20 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
         env.close()
         env = make_source(config, asked, exact=learns)
         plan = replace(plan, env=env)
-    return Parts(config, streams, device, env, agent, algo, batching, rows, plan, outline)
+    makers = partial(_make_evaluation_envs, config), partial(_make_actor, config)
+    return Parts(algo, settings, streams, device, env, agent, batching, rows, *makers, config, plan, outline)
+
+
+def _make_evaluation_envs(config: Config, number: int) -> VectorEnv:
+    return make_evaluation_env(config, min(number, EVAL_ENVS))
+
+
+def _make_actor(config: Config) -> tuple[VectorEnv, Agent]:
+    """The environments of an actor in another process, and its agent, which acts on the CPU."""
+    parts = assemble(
+        replace(config, values=config.values | {"device": "cpu", "compile": "off", "precision": "float32"})
+    )
+    return parts.env, parts.agent
 
 
 def make_agent(config: Config, algo: Learner, env: Any, device: torch.device) -> Network:

@@ -12,8 +12,8 @@ from rlmem.acting.workers import closing
 from rlmem.config.compose import apply
 from rlmem.config.messages import shell
 from rlmem.core.errors import UserError
+from rlmem.core.received import dumps
 from rlmem.core.seeding import Streams
-from rlmem.core.strictjson import dumps
 from rlmem.run.assemble import assemble_trained
 from rlmem.run.environments import EVAL_ENVS, evaluation_node, make_evaluation_env, require_same_spaces
 from rlmem.run.stored import refuse_others, stored_config
@@ -75,7 +75,7 @@ def evaluate_run(
         one = make_evaluation_env(config, 1, given)
         with one_thread():
             watched = film_episode(parts.agent, one, Streams(seed), parts.device, max_steps, path)
-        film = {"video": str(path), "video_steps": len(watched.frames) - 1, "video_whole": not watched.cut}
+        film = {"video": str(path), "video_steps": watched.steps, "video_whole": not watched.cut}
     with closing(parts.env), closing(env), one_thread():
         parts.algo.prepare_evaluation(parts.streams, parts.device)
         total_steps = trained.settings.total_steps

@@ -10,7 +10,7 @@ from rlmem.config.messages import shell
 from rlmem.config.schema import CALLBACKS
 from rlmem.config.targets import build, require_kind
 from rlmem.core.errors import UserError, one_line
-from rlmem.loops.callbacks import Callback
+from rlmem.loops.parts import Callback
 from rlmem.memory.base import Memory
 from rlmem.memory.brc import BRC
 from rlmem.memory.gru import GRU

@@ -13,8 +13,7 @@ from rlmem.loops.base import Loop
 from rlmem.record import rundir
 from rlmem.record.checkpoint import State
 from rlmem.record.facts import RunRecord
-from rlmem.record.formats import OtherFormat
-from rlmem.record.provenance import why_digits_differ
+from rlmem.record.provenance import OtherFormat, why_digits_differ
 from rlmem.record.recorder import START, changed
 from rlmem.run import stored
 from rlmem.run.assemble import Parts

@@ -15,8 +15,7 @@ from rlmem.config.foreign import foreign_problems, refuse
 from rlmem.config.messages import mistake, shell, to_text
 from rlmem.config.overrides import leaf_paths
 from rlmem.config.schema import SUPPLIED
-from rlmem.core.errors import UserError, brief, first_line, printable
-from rlmem.core.failures import lacks_memory
+from rlmem.core.errors import UserError, brief, first_line, lacks_memory, printable
 from rlmem.core.moved import current
 from rlmem.record import rundir
 from rlmem.record.checkpoint import BEST, Checkpoints, State, read, step_of

@@ -15,7 +15,7 @@ from rlmem import __version__
 from rlmem.acting.workers import closing
 from rlmem.config.compose import load
 from rlmem.core.hardware import cache_folders, cores, own_folder, processor
-from rlmem.core.strictjson import loads
+from rlmem.core.received import loads
 from rlmem.loops.base import Loop
 from rlmem.run.assemble import assemble, learning_threads
 from rlmem.run.train import SILENT, make_loop
@@ -52,7 +52,7 @@ def measure(lines: Iterable[str], seconds: float = SECONDS) -> Timed:
     try:
         parts = assemble(config)
         with closing(parts.env):
-            loop = make_loop(parts.config, parts, None, SILENT, SILENT)
+            loop = make_loop(parts, None, SILENT, SILENT)
             alone = _each(loop, steps, lambda spent: not loop.updates and spent < PATIENCE * seconds)
             learning = _each(loop, steps, lambda spent: spent < seconds)
             began = perf_counter()

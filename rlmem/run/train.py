@@ -2,35 +2,27 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from gymnasium.vector import VectorEnv
 from rich.console import Console
 
 from rlmem.acting.workers import closing
-from rlmem.agents.actor_critic import Agent
 from rlmem.agents.graphs import Graphs
 from rlmem.config.compose import Config
 from rlmem.config.messages import mistake, shell
-from rlmem.core.errors import Fault, UserError
-from rlmem.core.failures import as_faults
-from rlmem.core.launch import announce, team
-from rlmem.core.parallel import joined, launched, wait_for_first
-from rlmem.core.signals import stopping_politely
+from rlmem.core.command import stopping_politely
+from rlmem.core.errors import Fault, UserError, as_faults
+from rlmem.core.parallel import announce, joined, launched, team, wait_for_first
 from rlmem.core.types import processes
 from rlmem.loops.base import Loop
-from rlmem.loops.callbacks import Callback
-from rlmem.loops.evaluation import Evaluations, result_text
-from rlmem.loops.parts import Output, Training
+from rlmem.loops.parts import Callback, Output, result_text
 from rlmem.record.checkpoint import step_of
 from rlmem.record.loggers import make_loggers
 from rlmem.record.recorder import Progress, Recorder
 from rlmem.run.assemble import Parts, assemble, choose_device, learning_threads
-from rlmem.run.environments import EVAL_ENVS, make_evaluation_env
 from rlmem.run.nodes import make_callbacks
 from rlmem.run.resume import Start, begin, open_run, warm_start
 from rlmem.run.stored import (
@@ -101,7 +93,7 @@ def train(
             as_faults(lambda: start.step, values),
             team(partial(follow, config), settings.trainer.devices, parts.device),
         ):
-            loop = make_loop(config, parts, run_dir, recorder, progress, called)
+            loop = make_loop(parts, run_dir, recorder, progress, called)
             with fitting(run_dir):
                 begin(loop, start)
             if line := str(start):
@@ -156,7 +148,7 @@ def follow(config: Config, port: int | None = None) -> float:
     torch.set_num_threads(learning_threads(config.settings))
     with as_faults(lambda: 0, config.values), joined(there, device, None if port is None else announce(port, there)):
         parts = assemble(config)
-        loop = make_loop(parts.config, parts, None, SILENT, SILENT)
+        loop = make_loop(parts, None, SILENT, SILENT)
         start = begin(loop)
         with closing(parts.env), stopping_politely(loop), as_faults(lambda: loop.collector.steps, config.values):
             try:
@@ -176,7 +168,6 @@ def _learn(loop: Loop, start: Start) -> None:
 
 
 def make_loop(
-    config: Config,
     parts: Parts,
     run_dir: Path | None,
     recorder: Recorder,
@@ -184,52 +175,21 @@ def make_loop(
     callbacks: Mapping[str, Callback] | None = None,
 ) -> Loop:
     """The loop of this process, which writes nothing if `run_dir` is None. Raises UserError."""
-    settings = config.settings
+    settings = parts.settings
     if (devices := settings.trainer.devices) != processes().size:
         what = "only `rlmem train` and `rlmem resume` train one run in several processes"
         raise UserError(f"trainer.devices={devices}: {what}; e.g. trainer.devices=1")
     if settings.compile != "off":
         parts.agent.record_by(Graphs(progress.say))
-    training = Training(
-        total_steps=settings.total_steps,
-        agent=parts.agent,
-        env=parts.env,
-        num_envs=parts.num_envs,
-        make_actor=partial(_make_actor, config),
-        device=parts.device,
-        batching=parts.batching,
-        streams=parts.streams,
-        on_nan=settings.on_nan,
-    )
-    evaluations = Evaluations(
-        every=settings.evaluation.every,
-        episodes=settings.evaluation.episodes,
-        max_steps=settings.evaluation.max_steps,
-        stop_at=settings.evaluation.stop_at,
-        make_env=lambda number: make_evaluation_env(config, min(number, EVAL_ENVS)),
-        streams=parts.streams,
-        device=parts.device,
-        say=progress.say,
-        film_every=None if run_dir is None else settings.evaluation.video_every,
-        run_dir=run_dir or Path(),
-    )
     output = Output(
         recorder=recorder,
         progress=progress,
         checkpoints=SILENT if run_dir is None else checkpoints(run_dir, settings.checkpoint.keep),
-        checkpoint_every=settings.checkpoint.every,
-        experiment=experiment_of(config.values),
+        run_dir=run_dir,
+        experiment=experiment_of(parts.config.values),
         callbacks=callbacks or {},
     )
-    return parts.algo.loop(parts.algo, training, evaluations, output)
-
-
-def _make_actor(config: Config) -> tuple[VectorEnv, Agent]:
-    """The environments of an actor in another process, and its agent, which acts on the CPU."""
-    parts = assemble(
-        replace(config, values=config.values | {"device": "cpu", "compile": "off", "precision": "float32"})
-    )
-    return parts.env, parts.agent
+    return parts.algo.loop(parts, output)
 
 
 @contextmanager
@@ -266,7 +226,7 @@ def _how_to_continue(run_dir: Path) -> str:
 
 def conclusion(run_dir: Path, loop: Loop) -> str:
     """The result of a run that reached its end, and what may be done next."""
-    stop_at, episodes = loop.evaluations.stop_at, loop.evaluations.episodes
+    stop_at, episodes = loop.evaluation.stop_at, loop.evaluation.episodes
     early = f" (of {loop.total_steps:,}: evaluation.stop_at={stop_at:g} is reached)" if loop.ends_early else ""
     longer = "evaluation.stop_at=null" if early else f"total_steps={2 * loop.total_steps}"
     sample = f"{episodes} episodes each; ± is the standard error of the mean"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from rlmem.acting.collector import one_thread
 from rlmem.acting.guard import NUMBERS, ObservationCheck, UnreadableObservation, as_flags
-from rlmem.acting.returned import flat_mask
+from rlmem.acting.observed import flat_mask
 from rlmem.agents.actor_critic import Agent, Exploration
 from rlmem.core.errors import UserError
 from rlmem.core.seeding import Streams

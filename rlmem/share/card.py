@@ -11,7 +11,7 @@ from rlmem.config.foreign import REACHING
 from rlmem.config.messages import shell, to_text
 from rlmem.config.schema import WRAPPER
 from rlmem.core.errors import UserError
-from rlmem.core.strictjson import dumps
+from rlmem.core.received import dumps
 from rlmem.evidence.metrics import range_of_key
 from rlmem.evidence.statistics import Contrast, Range
 from rlmem.record import rundir

@@ -19,7 +19,7 @@ from rlmem.config.messages import shell
 from rlmem.core.errors import UserError, brief, extra, first_line, writing
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints
-from rlmem.record.formats import FORMAT
+from rlmem.record.provenance import FORMAT
 from rlmem.run.stored import experiment_of
 from rlmem.run.trained import open_agent
 from rlmem.share.card import evaluated

@@ -20,8 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from rlmem.acting.collector import one_thread
 from rlmem.acting.workers import closing
-from rlmem.core.errors import Fault, UserError, extra, one_line, writing
-from rlmem.core.failures import lacks_memory
+from rlmem.core.errors import Fault, UserError, extra, lacks_memory, one_line, writing
 from rlmem.core.spaces import in_env, is_tree
 from rlmem.run.environments import make_evaluation_env
 from rlmem.run.stored import stored_config

@@ -23,9 +23,7 @@ from small_runs import AGENT, CUE_DQN
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
-from rlmem.core import signals
-from rlmem.core.command import OutputStream, Unread
-from rlmem.core.signals import Requests, Stopped, stopping_politely
+from rlmem.core.command import OutputStream, Requests, Stopped, Unread, stopping_politely, taken_over
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import Progress
 from rlmem.run.train import train
@@ -243,13 +241,13 @@ def test_signals_to_a_command_that_is_starting_have_their_code(in_tmp, arguments
 
 DESTROYED = """
 import os, signal
-from rlmem.core import signals
+from rlmem.core import command
 class Object:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGTERM)
         sum(range(10))
-requests = signals.Requests(of_command=True)
-signals.take_over(requests)
+requests = command.Requests(of_command=True)
+command.take_over(requests)
 Object()
 print(requests.first)
 """
@@ -292,7 +290,7 @@ def test_a_storm_at_any_moment_means_requeue_or_done_and_the_run_goes_on(in_tmp)
 def command_of_this_process(monkeypatch) -> Requests:
     """As if this process were one of `rlmem train`."""
     requests = Requests(of_command=True)
-    monkeypatch.setattr(signals, "_process", requests)
+    monkeypatch.setattr("rlmem.core.command._process", requests)
     return requests
 
 
@@ -312,7 +310,7 @@ def test_a_request_that_an_import_has_swallowed_stops_the_run_at_its_first_chanc
 def test_whoever_insists_while_a_command_ends_has_the_code_of_what_it_did(command_of_this_process, monkeypatch):
     left: list[int] = []
     monkeypatch.setattr(os, "_exit", left.append)
-    monkeypatch.setattr(signals, "SAME", 0.0)
+    monkeypatch.setattr("rlmem.core.command.SAME", 0.0)
     requests = command_of_this_process
     assert requests.ends_with(0) == 0
     requests.handle(signal.SIGTERM, None)
@@ -325,7 +323,7 @@ def test_whoever_insists_while_a_command_ends_has_the_code_of_what_it_did(comman
 def test_a_function_call_leaves_the_signals_of_its_process_alone(capsys):
     before = [signal.getsignal(number) for number in STORM]
     assert main(["train", "--dry-run", *RUN[1:]]) == 0
-    assert [signal.getsignal(number) for number in STORM] == before and not signals.taken_over()
+    assert [signal.getsignal(number) for number in STORM] == before and not taken_over()
 
 
 def test_an_episode_longer_than_the_replay_is_a_fault_since_the_run_has_begun(in_tmp, capsys):

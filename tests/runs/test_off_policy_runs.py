@@ -17,7 +17,7 @@ from small_runs import REPLAY, REPLAY_CHOICES, REPLAY_TASKS
 from rlmem.acting.collector import Collector
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
-from rlmem.core.signals import Stopped
+from rlmem.core.command import Stopped
 from rlmem.loops.off_policy import OffPolicyLoop
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import read_jsonl

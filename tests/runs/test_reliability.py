@@ -22,8 +22,8 @@ from small_runs import CUE_DQN, RECALL
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
+from rlmem.core.command import Stopped, stopping_politely
 from rlmem.core.errors import Fault, UserError
-from rlmem.core.signals import Stopped, stopping_politely
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.run.evaluate import evaluate_run
@@ -380,7 +380,7 @@ def test_other_signals_save_as_well(in_tmp, name):
 
 def test_a_second_signal_does_not_wait(in_tmp, monkeypatch):
     """It comes before the update is over that the first one waits for: nothing of it is saved."""
-    monkeypatch.setattr("rlmem.core.signals.SAME", 0.0)  # this environment sends both within milliseconds
+    monkeypatch.setattr("rlmem.core.command.SAME", 0.0)  # this environment sends both within milliseconds
     choices = ["env=two_step_cue", *faulty(what="signal", period=35), "evaluation.episodes=2"]
     with pytest.raises(Stopped):
         run(*choices, "algo.rollout_slots=80")
@@ -413,12 +413,12 @@ def test_signals_at_once_are_one_request_and_a_later_one_stops_at_once(monkeypat
         stop: BaseException | None = None
 
     loop = Loop()
-    monkeypatch.setattr("rlmem.core.signals.SAME", 60.0)
+    monkeypatch.setattr("rlmem.core.command.SAME", 60.0)
     with stopping_politely(loop):
         for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
             os.kill(os.getpid(), number)
         assert isinstance(loop.stop, Stopped) and loop.stop.signum == signal.SIGTERM
-        monkeypatch.setattr("rlmem.core.signals.SAME", 0.0)
+        monkeypatch.setattr("rlmem.core.command.SAME", 0.0)
         time.sleep(0.001)
         with pytest.raises(Stopped) as caught:
             signal.raise_signal(signal.SIGINT)

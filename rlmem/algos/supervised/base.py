@@ -20,7 +20,6 @@ from rlmem.batching import Tape
 from rlmem.core.seeding import Streams
 from rlmem.core.types import PositiveFloat, PositiveInt, State, UnitFloat, flagged
 from rlmem.loops.base import Iteration, Loop
-from rlmem.loops.evaluation import Evaluations
 from rlmem.loops.parts import OnNan, Output, Results, Training
 from rlmem.memory.base import redraw
 
@@ -40,10 +39,10 @@ class SupervisedLoop(Loop):
     algo: "Supervised"
     collector: Feed
 
-    def __init__(self, algo: "Supervised", training: Training, evaluations: Evaluations, output: Output):
-        super().__init__(algo, training, evaluations, output)
-        self.collector = algo.feed(training.env, training.streams, training.device)
-        algo.setup(training.agent, training.on_nan)  # type: ignore[arg-type]
+    def __init__(self, training: Training, output: Output):
+        super().__init__(training, output)
+        self.collector = self.algo.feed(training.env, training.streams, training.device)
+        self.algo.setup(training.agent, training.settings.on_nan)
         self.sums: dict[str, Tensor] = {}
         self.answered = 0
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlmem.config.catalog import default_choices
 from rlmem.config.messages import to_text
-from rlmem.core.strictjson import loads
+from rlmem.core.received import loads
 from rlmem.evidence.records import Record
 from rlmem.evidence.twins import TwinReturns
 from rlmem.record import rundir

@@ -14,13 +14,11 @@ from rich.console import Console
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from rlmem.acting.cluster import answer, attached, missing, worker
+from rlmem.acting.actors import answer, attached, missing, worker
 from rlmem.acting.workers import closing
-from rlmem.core.errors import Fault, UserError
-from rlmem.core.failures import as_faults
+from rlmem.core.errors import Fault, UserError, as_faults
 from rlmem.core.received import json_rows
-from rlmem.jobs.population.history import History
-from rlmem.jobs.population.spec import name, read
+from rlmem.jobs.population.spec import History, name, read
 from rlmem.loops.base import Loop
 from rlmem.record import rundir
 from rlmem.record.checkpoint import State
@@ -94,7 +92,7 @@ class Member:
                 warmed = warm_start(config, parts) if start.state is None else None
                 if warmed:
                     progress.say(warmed)
-                loop = make_loop(config, parts, self.run_dir, recorder, progress)
+                loop = make_loop(parts, self.run_dir, recorder, progress)
                 with fitting(self.run_dir):
                     begin(loop, start)
                 recorder.attach(make_loggers(config.values, self.run_dir, progress.say))

@@ -8,12 +8,11 @@ import numpy as np
 from scipy.stats import ttest_ind_from_stats
 
 from rlmem.config.messages import shell
+from rlmem.core.command import stopping_politely
 from rlmem.core.errors import Fault
 from rlmem.core.seeding import Streams
-from rlmem.core.signals import stopping_politely
-from rlmem.jobs.population.history import History
 from rlmem.jobs.population.member import SLICE, AgentProgress, Ask, Member, in_this_process, on_ray
-from rlmem.jobs.population.spec import Population, name, read
+from rlmem.jobs.population.spec import History, Population, name, read
 from rlmem.record import rundir
 from rlmem.record.recorder import Progress
 from rlmem.run.stored import stored_config

@@ -1,8 +1,9 @@
-"""The specification of a population, kept in DIR/population.yaml, and the directories of its agents."""
+"""A population: its specification (DIR/population.yaml), its rounds so far (population.jsonl), and its agents."""
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from contextlib import closing
+from dataclasses import asdict, dataclass
 from itertools import chain
 from math import exp, log
 from pathlib import Path
@@ -10,17 +11,23 @@ from typing import Any
 
 import numpy as np
 import yaml
+from pydantic import TypeAdapter
+from rich.console import Console
+from rich.text import Text
 
 from rlmem.config import plainyaml
 from rlmem.config.compose import Config, load
 from rlmem.config.messages import sentence, shell
 from rlmem.config.targets import locate
-from rlmem.core.errors import UserError, reading
+from rlmem.core.errors import UserError, printable, reading
+from rlmem.core.received import dumps, inside, json_rows
 from rlmem.core.seeding import Streams
-from rlmem.jobs.axes import Axis, axes
-from rlmem.jobs.spec import SweepSpec
+from rlmem.core.types import NonNegativeInt
+from rlmem.jobs.spec import Axis, SweepSpec, axes
+from rlmem.jobs.status import empty_table, steps_and_return
 from rlmem.record import rundir
 from rlmem.record.checkpoint import step_of
+from rlmem.record.recorder import RecordFile, read_jsonl
 from rlmem.run.assemble import assemble
 from rlmem.run.stored import AGENT_PREFIX, POPULATION_FILE, checkpoints, require_resumable, stored_config
 
@@ -42,10 +49,10 @@ class PopulationSpec:
 
     overrides: tuple[str, ...]
     vary: tuple[str, ...]
-    agents: int = 9
-    ready: int = 30_000
-    window: int = 3_000
-    every: int = 3_000
+    agents: NonNegativeInt = 9
+    ready: NonNegativeInt = 30_000
+    window: NonNegativeInt = 3_000
+    every: NonNegativeInt = 3_000
     level: float = 0.05
 
     def target(self, number: int) -> int:
@@ -58,7 +65,7 @@ class Population:
     """A specification, with what was drawn from the root `seed` at the beginning: every agent's own overrides."""
 
     spec: PopulationSpec
-    seed: int
+    seed: NonNegativeInt
     own: tuple[tuple[str, ...], ...]
 
     def write(self, folder: Path) -> None:
@@ -89,16 +96,9 @@ def read(folder: Path) -> Population:
         raise UserError(f"{folder}: {what}; e.g. {EXAMPLE} --dir {shell(folder)}")
     with reading(folder / POPULATION_FILE):
         content = plainyaml.read(folder / POPULATION_FILE)
-        asked: dict[str, Any] = {field.name: content[field.name] for field in fields(PopulationSpec)}
-        asked |= {key: tuple(asked[key]) for key in ("overrides", "vary")}
-        population = Population(PopulationSpec(**asked), content["seed"], tuple(map(tuple, content["own"])))
-        *lists, agents, ready, window, every, level = astuple(population.spec)
-        lines = chain(*lists, *population.own)
-        whole = all(
-            isinstance(number, int) and number >= 0 for number in (agents, ready, window, every, content["seed"])
-        )
-        texts = all(isinstance(line, str) for line in lines)
-        if not (whole and texts and agents == len(population.own) > 0 and isinstance(level, int | float)):
+        whole = json.dumps({"spec": content, "seed": content["seed"], "own": content["own"]})
+        population = TypeAdapter(Population).validate_json(whole, strict=True)
+        if not population.spec.agents == len(population.own) > 0:
             raise ValueError("not what was written")
         return population
 
@@ -222,3 +222,61 @@ def change(folder: Path, overrides: Sequence[str], trust: bool = False) -> None:
         _require_fit([config for _, config, _ in changed])
         for run_dir, config, step in changed:
             rundir.describe(run_dir, config, resumed_at=step)
+
+
+RoundRow = dict[str, Any]
+"""One agent at the end of a round: `round` (from 1), `agent`, its `episodes` and environment steps (`step`) so far, the
+agent `other` and its `other_episodes`, the mean returns `mean` and `other_mean` that were compared, the p-value `p` of
+their difference, and `copied`: whether the agent took over the other's weights."""
+
+INTEGERS = ("round", "agent", "step", "other", "copied")
+"""Keys of a row of which the values are integers."""
+
+
+class History:
+    """The complete rounds: those of which all rows are written."""
+
+    def __init__(self, folder: Path, agents: int):
+        self.path = folder / "population.jsonl"
+        with reading(self.path):
+            rows = read_jsonl(self.path) if self.path.exists() else []
+            if not all(isinstance(row[key], int) for row in rows for key in INTEGERS):
+                raise ValueError("not what was written")
+        self.rounds = [rows[begin : begin + agents] for begin in range(0, len(rows) - agents + 1, agents)]
+
+    @property
+    def copies(self) -> int:
+        return sum(row["copied"] for rows in self.rounds for row in rows)
+
+    def cut(self) -> None:
+        """Drop the rows of an incomplete round."""
+        if self.path.exists():
+            lines = (dumps(row) + "\n" for row in chain.from_iterable(self.rounds))
+            rundir.write_atomically(self.path, "".join(lines))
+
+    def append(self, rows: Sequence[RoundRow]) -> None:
+        """Write the rows of a round to disk. Raises Fault if that fails."""
+        with closing(RecordFile(self.path)) as file:
+            file.append(rows)
+            file.position()
+        self.rounds.append(list(rows))
+
+
+def print_table(folder: Path) -> None:
+    """Print the table of the population in `folder`. Raises UserError if there is none."""
+    population = read(folder)
+    history = History(folder, population.spec.agents)
+    table = empty_table("agent", "steps>", "episodes>", "return>", "copied last", "of its own")
+    for agent, own in enumerate(population.own):
+        run_dir = inside(folder, name(agent))
+        with reading(run_dir / "config.yaml"):
+            (steps, score), total = steps_and_return(run_dir), int(rundir.read(run_dir)[0]["total_steps"])
+        with reading(path := run_dir / "episodes.jsonl"):
+            episodes = sum(1 for _ in json_rows(path)) if path.exists() else 0
+        copied = [rows[agent] for rows in history.rounds if rows[agent]["copied"]]
+        source = f"{name(copied[-1]['other'])} in round {copied[-1]['round']}" if copied else ""
+        score_text = "" if score is None else f"{score:.3f}"
+        line = (run_dir.name, f"{steps:,}/{total:,}", f"{episodes:,}", score_text, source, " ".join(own[1:]))
+        table.add_row(*(Text(printable(text)) for text in line))
+    running = "running" if rundir.is_locked(folder) else "not running"
+    Console().print(table, f"{len(history.rounds)} rounds, {history.copies} copies; {running}", highlight=False)

@@ -27,7 +27,7 @@ from rlmem.algos.supervised.dataset.play import play, uniform
 from rlmem.analysis.loaded import load_run
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
-from rlmem.core import strictjson
+from rlmem.core import received
 from rlmem.core.errors import Fault, UserError
 from rlmem.core.seeding import Streams
 from rlmem.evidence import metrics
@@ -309,14 +309,14 @@ def refuse(name: str) -> None:
 
 def test_json_holds_no_numbers_that_are_none():
     value = {"a": [1.5, math.nan, {"b": (-math.inf, 2)}], "c": math.inf, "d": None, "e": True}
-    text = strictjson.dumps(value)
+    text = received.dumps(value)
     assert json.loads(text, parse_constant=refuse) == {
         "a": [1.5, None, {"b": [None, 2]}],
         "c": None,
         "d": None,
         "e": True,
     }
-    assert strictjson.dumps({"a": 0.1, "b": [1e300]}) == json.dumps({"a": 0.1, "b": [1e300]})
+    assert received.dumps({"a": 0.1, "b": [1e300]}) == json.dumps({"a": 0.1, "b": [1e300]})
 
 
 def test_the_record_is_strict_json_and_every_reader_copes_with_null(in_tmp):
@@ -360,10 +360,10 @@ def test_the_record_is_strict_json_and_every_reader_copes_with_null(in_tmp):
 def test_curves_with_gaps_are_drawn(in_tmp, command):
     train(load([*choices("ppo", "healthy"), "evaluation.every=16"]))
     path = Path("run/metrics.jsonl")
-    kept = [strictjson.row(line) for line in path.read_text().splitlines()]
+    kept = [received.row(line) for line in path.read_text().splitlines()]
     gap = next(row for row in kept if "eval/greedy/return_mean" in row)
     gap["eval/greedy/return_mean"] = math.nan
-    path.write_text("".join(strictjson.dumps(row) + "\n" for row in kept))
+    path.write_text("".join(received.dumps(row) + "\n" for row in kept))
     assert main([command, "run", "--out", "drawn.html" if command == "report" else "drawn.svg"]) == 0
 
 

@@ -15,6 +15,7 @@ from rlmem_envs.registration import TASKS
 from benchmarks import env as bench
 from benchmarks import run
 from rlmem.acting.film import Frame, Watched, caption, write_gif
+from rlmem.acting.film import picture as draw
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.run.environments import make_env
@@ -81,18 +82,20 @@ def test_evaluation_films_a_greedy_episode(in_tmp, capsys):
 
 def test_a_film_tells_action_reward_step_and_return(in_tmp):
     """The words are what was acted, and they are letters in the frame, whole, below a picture that is not covered."""
-    with closing(Watched(make_env(load(["env=repeat_previous"]), 1))) as env:
+    frames: list[Frame] = []
+    with closing(make_env(load(["env=repeat_previous"]), 1)) as task:
+        env = Watched(task, lambda obs, said: frames.append(Frame(draw(task), said)))
         env.reset(seed=0)
         total, rewards = 0.0, []
         for action in (0, 1, 2, 3, 0):
             reward = float(env.step(np.array([action]))[1][0])
             rewards.append(reward)
             total += reward
-    assert env.frames[0].caption == ("step 0", "return 0")
-    assert env.frames[-1].caption == ("step 5, action 0", f"reward {rewards[-1]:.4g}, return {total:.4g}")
+    assert frames[0].caption == ("step 0", "return 0")
+    assert frames[-1].caption == ("step 5, action 0", f"reward {rewards[-1]:.4g}, return {total:.4g}")
     assert any(rewards)
-    write_gif(env.frames, Path("game.gif"))
-    picture = env.frames[-1].picture
+    write_gif(frames, Path("game.gif"))
+    picture = frames[-1].picture
     with Image.open("game.gif") as gif:
         gif.seek(5)
         shown = np.asarray(gif.convert("RGB"))

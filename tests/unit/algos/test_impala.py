@@ -88,7 +88,7 @@ def test_a_loss_that_is_not_finite_takes_no_step():
 def test_actors_without_ray_and_beside_other_learners_are_refused(monkeypatch):
     asked = load(["algo=impala", "algo.actors=2", "trainer.devices=2"])
     find_spec = util.find_spec
-    monkeypatch.setattr("rlmem.acting.cluster.find_spec", lambda name: None if name == "ray" else find_spec(name))
+    monkeypatch.setattr("rlmem.acting.actors.find_spec", lambda name: None if name == "ray" else find_spec(name))
     with pytest.raises(UserError) as refusal:
         assemble(asked)
     ray, devices = refusal.value.problems

@@ -23,9 +23,8 @@ from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.core.errors import UserError
 from rlmem.core.types import Inputs
-from rlmem.jobs.axes import axes, probes
 from rlmem.jobs.search import propose
-from rlmem.jobs.spec import SweepSpec, specify
+from rlmem.jobs.spec import SweepSpec, axes, probes, specify
 from rlmem.jobs.status import objective
 from rlmem.record.checkpoint import Checkpoints, read
 from rlmem.record.metrics import entry

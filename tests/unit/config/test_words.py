@@ -15,10 +15,8 @@ from rlmem.commands.cli import VERBS, main
 from rlmem.config.catalog import catalog
 from rlmem.config.compose import load
 from rlmem.config.paths import conf_dir
-from rlmem.core.errors import Fault
-from rlmem.core.failures import SIZES, as_faults
-from rlmem.jobs.jobs import Job, Owner
-from rlmem.jobs.manifest import Manifest
+from rlmem.core.errors import SIZES, Fault, as_faults
+from rlmem.jobs.manifest import Job, Manifest, Owner
 from rlmem.jobs.spec import SweepSpec
 from rlmem.memory import GRU
 from rlmem.record.recorder import read_jsonl

@@ -134,7 +134,7 @@ def test_a_process_that_waits_for_a_dead_one_in_vain_is_ended(start):
     """As NCCL would: the other process fails at once, since it is told to train nothing."""
     script = """
 import threading, time
-from rlmem.core.launch import Crew, end_if_hanging
+from rlmem.core.parallel import Crew, end_if_hanging
 threading.Thread(target=end_if_hanging, args=(Crew(None, 2, 1), threading.Event(), 0.1)).start()
 time.sleep(100)
 """

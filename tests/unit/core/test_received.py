@@ -36,14 +36,13 @@ from rlmem.commands.cli import main
 from rlmem.config import plainyaml
 from rlmem.config.catalog import with_parents
 from rlmem.config.compose import load
-from rlmem.core import received, strictjson
+from rlmem.core import received
 from rlmem.core.errors import UserError
 from rlmem.evidence import catalog
 from rlmem.evidence.folder import CELLS, foreign, remembered
 from rlmem.evidence.items import runner_of
 from rlmem.evidence.page import find
-from rlmem.jobs.jobs import Job
-from rlmem.jobs.manifest import Manifest
+from rlmem.jobs.manifest import Job, Manifest
 from rlmem.jobs.run import Options
 from rlmem.jobs.spec import SweepSpec
 from rlmem.record.checkpoint import read, sha256
@@ -582,7 +581,7 @@ def test_a_run_of_a_wrong_shape_is_not_uploaded(folder, capsys, key, value):
 
 def test_values_are_counted_without_memory_for_each():
     with bounded(60, 1 << 26):
-        assert sum(1 for _ in strictjson.nodes([[]] * 2_000_000)) == 2_000_001
+        assert sum(1 for _ in received.nodes([[]] * 2_000_000)) == 2_000_001
 
 
 TEN = "{" + ", ".join(f"a{k}: []" for k in range(10)) + "}"

@@ -9,8 +9,7 @@ from rlmem.commands.cli import main
 from rlmem.core.errors import UserError
 from rlmem.evidence import profile
 from rlmem.evidence.profile import PANELS, cells, chance, default_folder, profiles, specification, table
-from rlmem.jobs.jobs import Owner
-from rlmem.jobs.manifest import Manifest
+from rlmem.jobs.manifest import Manifest, Owner
 from rlmem.jobs.run import _compose
 from rlmem.jobs.spec import SweepSpec
 

@@ -24,7 +24,7 @@ from rlmem.commands.cli import main
 from rlmem.config.catalog import catalog
 from rlmem.config.compose import load
 from rlmem.core.errors import UserError
-from rlmem.jobs import launchers, multirun
+from rlmem.jobs import multirun
 from rlmem.record import rundir
 
 TINY = [*helpers.TINY, "memory.hidden_size=8"]
@@ -72,7 +72,7 @@ def test_mistakes_of_the_launcher_and_of_the_jobs_come_together(capsys):
 )
 def test_a_launcher_whose_package_is_missing_names_the_extra(choice, extra, monkeypatch, capsys):
     shipped = ConfigStore.instance().repo["hydra"]["launcher"]
-    for name in launchers.EXTRAS:
+    for name in multirun.EXTRAS:
         monkeypatch.delitem(shipped, f"{name}.yaml", raising=False)
     assert main(["train", "-m", "seed=0,1", choice]) == 2
     line = f"rlmem: error: {choice}: its package is not installed; e.g. pip install '.[{extra}]' in a clone of rlmem\n"
@@ -84,8 +84,8 @@ def test_the_launcher_is_left_out_of_the_jobs():
     assert multirun.jobs_of(lines) == [("memory=ffm",), ("memory=gru",)]
     keyed = multirun.jobs_of(["memory=ffm,gru", "memory.ffm.trace_size=16,32", "run_dir=runs/${memory}"])
     assert [job[-1] for job in keyed] == ["memory.trace_size=16", "memory.trace_size=32", "run_dir=runs/${memory}"]
-    chosen = launchers.Launcher("basic", ("+launcher=basic", "hydra.sweep.dir=here"), "here", ".")
-    assert launchers.choose(lines) == chosen
+    chosen = multirun.Launcher("basic", ("+launcher=basic", "hydra.sweep.dir=here"), "here", ".")
+    assert multirun.choose(lines) == chosen
 
 
 FRAGILE = """
@@ -300,5 +300,5 @@ def test_the_commands_of_the_guide_for_other_machines_are_accepted(command, tmp_
     monkeypatch.chdir(with_examples(GUIDE, tmp_path))
     assert main([*shlex.split(small(command))[1:], "--dry-run"]) == 0
     if "launcher=lab" in command:
-        found = launchers.choose(shlex.split(command)[3:])
+        found = multirun.choose(shlex.split(command)[3:])
         assert found.name == "submitit_slurm"

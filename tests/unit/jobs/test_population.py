@@ -22,13 +22,12 @@ from scipy.stats import ttest_ind
 from torch.utils._pytree import tree_flatten
 
 from rlmem.commands.cli import main
+from rlmem.core.command import Stopped
 from rlmem.core.errors import Fault, UserError
-from rlmem.core.signals import Stopped
 from rlmem.jobs.population import rounds
-from rlmem.jobs.population.history import History
 from rlmem.jobs.population.member import Member
 from rlmem.jobs.population.rounds import compare, partners, welch
-from rlmem.jobs.population.spec import PopulationSpec, change, populate, read, start
+from rlmem.jobs.population.spec import History, PopulationSpec, change, populate, read, start
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints, step_of
 from rlmem.record.recorder import read_jsonl

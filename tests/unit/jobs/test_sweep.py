@@ -24,14 +24,12 @@ from rlmem.config.compose import load
 from rlmem.config.overrides import assignment
 from rlmem.core import processes
 from rlmem.core.errors import UserError
-from rlmem.jobs import mps
-from rlmem.jobs.axes import axes, expand, label, probes
-from rlmem.jobs.jobs import Job, Owner
-from rlmem.jobs.manifest import Manifest
+from rlmem.jobs import pool
+from rlmem.jobs.manifest import Job, Manifest, Owner
 from rlmem.jobs.pool import Pool, reason_of_failure
 from rlmem.jobs.run import config_hash
 from rlmem.jobs.search import propose, study
-from rlmem.jobs.spec import SweepSpec, specify
+from rlmem.jobs.spec import SweepSpec, axes, expand, label, probes, specify
 from rlmem.jobs.status import View, log_file, rows, tail
 from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
@@ -167,7 +165,7 @@ def test_jobs_can_be_added_but_not_taken_away(tmp_path):
 WORKER = """
 import sys
 from pathlib import Path
-from rlmem.jobs.jobs import Owner
+from rlmem.jobs.manifest import Owner
 from rlmem.jobs.manifest import Manifest
 made, me = Manifest(Path.cwd()), Owner.me()
 with made.working(me):
@@ -189,7 +187,7 @@ def test_no_two_processes_claim_the_same_job(in_tmp):
 DIES = """
 import os, signal
 from pathlib import Path
-from rlmem.jobs.jobs import Owner
+from rlmem.jobs.manifest import Owner
 from rlmem.jobs.manifest import Manifest
 made, me = Manifest(Path.cwd()), Owner.me()
 with made.working(me):
@@ -589,16 +587,16 @@ def test_the_commands_of_the_guide_run(in_tmp):
 @pytest.mark.parametrize(("per_gpu", "code"), [(1, 0), (4, 0), (4, 1)])
 def test_jobs_on_one_gpu_share_it_by_a_daemon_that_ends_with_them(per_gpu, code, tmp_path, monkeypatch):
     """If the daemon cannot start, the sweep runs without it."""
-    program, calls = tmp_path / mps.PROGRAM, tmp_path / "calls"
+    program, calls = tmp_path / pool.MPS, tmp_path / "calls"
     start = f'if [ "$1" = -d ]; then echo start $CUDA_MPS_PIPE_DIRECTORY; exit {code}; fi'
     program.write_text(f"#!/bin/sh\n{start} >> {calls}\ncat >> {calls}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.delenv(mps.PIPES, raising=False)
+    monkeypatch.delenv(pool.PIPES, raising=False)
     said, starts = [], per_gpu > 1
-    with mps.shared_gpus(per_gpu, said.append):
-        assert (mps.PIPES in os.environ) == (starts and code == 0)
-    assert mps.PIPES not in os.environ
+    with pool.shared_gpus(per_gpu, said.append):
+        assert (pool.PIPES in os.environ) == (starts and code == 0)
+    assert pool.PIPES not in os.environ
     called = calls.read_text().split() if calls.exists() else []
     assert called[:1] == (["start"] if starts else [])
     assert called[2:] == (["quit"] if starts and code == 0 else [])

@@ -25,11 +25,11 @@ from rlmem.config.compose import load
 from rlmem.config.paths import own_dirs
 from rlmem.config.targets import build
 from rlmem.core.errors import UserError
-from rlmem.jobs.jobs import Job
-from rlmem.jobs.manifest import SUPER_JOURNAL, Manifest
+from rlmem.jobs.manifest import Job, Manifest
 from rlmem.jobs.spec import SweepSpec
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints, sha256
+from rlmem.record.trust import SUPER_JOURNAL
 from rlmem.run.stored import stored_config
 from rlmem.run.train import train
 

@@ -18,7 +18,7 @@ from rlmem.core.errors import UserError
 from rlmem.core.moved import MOVED
 from rlmem.record import rundir
 from rlmem.record.checkpoint import Checkpoints, read, sha256
-from rlmem.record.formats import FORMAT, OLDEST, OtherFormat
+from rlmem.record.provenance import FORMAT, OLDEST, OtherFormat
 from rlmem.record.recorder import read_jsonl
 from rlmem.record.trust import sealed
 from rlmem.run.stored import experiment_of, require_same_experiment, stored_config

@@ -19,7 +19,7 @@ from pages import blocks, commands, small
 import rlmem
 from rlmem.commands.cli import main
 from rlmem.record.checkpoint import Checkpoints
-from rlmem.record.formats import FORMAT
+from rlmem.record.provenance import FORMAT
 from rlmem.record.recorder import read_jsonl
 from rlmem.share.contents import pack, unpack
 
