@@ -72,6 +72,19 @@ def memory_demand(symbols, lags, items=None, delay=None, **rest):
     return read
 
 
+def language(answer="end", **rest):
+    """Of the five places that permutations move, the one that the first thing has come to."""
+    places = list(range(5))
+
+    def read(seen):
+        if seen < 2:
+            moved = {0: lambda place: (place + 1) % 5, 1: lambda place: (place + 1) % 4 if place < 4 else 4}
+            places[:] = map(moved[seen], places)
+        return places[0] if (answer == "every") == (seen < 2) else None
+
+    return read
+
+
 CASES = [
     ("Copy", copy, {"items": 3, "delay": 2, "rewrites": 0}),
     ("Copy", copy, {"items": 1, "delay": 0, "rewrites": 4, "symbols": 7}),
@@ -109,7 +122,12 @@ def test_a_player_with_memory_gets_everything(task, player, dials):
         obs, *_ = env.step(actions)  # the slot after the last action; the next episode begins
 
 
-@every_case
+LANGUAGES = [
+    ("RegularLanguage", language, {"language": "sym5", "n": 7, "answer": answer}) for answer in ("end", "every")
+]
+
+
+@pytest.mark.parametrize(("task", "player", "dials"), [*CASES, *LANGUAGES])
 def test_streams_have_the_same_episodes_for_every_number_of_rows_and_window(task, player, dials):
     many, few, cut = (make(task, 1, **dials).stream(*given, seed=5) for given in ((9, 70), (4, 70), (9, 10)))
     batch = many.next()
@@ -139,123 +157,63 @@ def test_a_stream_goes_on_from_its_state():
             np.testing.assert_array_equal(x, y)
 
 
-class Corridors:
-    """The maze of one player, by the rule card."""
-
-    def __init__(self, cues, lengths, longest, wrong=-1.0, penalty=-0.01):
-        self.cues, self.lengths, self.longest, self.wrong, self.penalty = cues, lengths, longest, wrong, penalty
-        self.number = self.x = self.steps = 0
-
-    def seen(self):
-        cue = self.cues[self.number] if self.x == 0 and self.number < len(self.cues) else None
-        return [np.float32(self.x / self.longest), cue == 0, cue == 1]
-
-    def act(self, action):
-        self.steps += 1
-        if self.x < self.lengths[self.number]:
-            self.x += action == FORWARD
-            out_of_time = self.steps == 6 * (self.longest + 1) * len(self.cues)
-            return 0 if action == FORWARD else self.penalty, False, out_of_time
-        if action != (LEFT if self.cues[self.number] == 0 else RIGHT):
-            return self.wrong, True, False
-        self.number += 1
-        done = self.number == len(self.cues)
-        self.x = self.x if done else 0
-        return 1, done, not done and self.steps == 6 * (self.longest + 1) * len(self.cues)
-
-
-@pytest.mark.parametrize(("skill", "lengths"), [(0.9, "fixed"), (0.9, "uniform"), (0.05, "uniform")])
+@pytest.mark.parametrize(("skill", "lengths"), [(0.9, "fixed"), (0.05, "uniform")])
 def test_an_endless_tmaze_keeps_its_rules(skill, lengths):
-    """Random steps, mixed with as many of the oracle as it takes to come far; players without skill run out of time."""
+    """Forward in every corridor, and at its end the turn of its cue; players without skill run out of time."""
     env, rng = EndlessTMaze(40, corridor_length=3, num_corridors=4, lengths=lengths), np.random.default_rng(0)
     obs, _ = env.reset(seed=1)
-    mazes = [
-        Corridors(*facts, 3) for facts in zip(env.cues[:, :-1].tolist(), env.corridors[:, :-1].tolist(), strict=True)
-    ]
-    running, ends = np.ones(40, bool), []
-    while running.any():
-        for i in np.flatnonzero(running):
-            np.testing.assert_array_equal(obs[i], mazes[i].seen())
-        lazy = rng.integers(LEFT, RIGHT + 1, 40) if skill < 0.5 else rng.integers(0, 3, 40)
-        idle = np.where(env._here()[1], env.oracle(), lazy)  # never wrong at a junction, else it would end early
-        actions = np.where(rng.uniform(size=40) < skill, env.oracle(), idle if skill < 0.5 else lazy)
+    rows, ends = np.arange(40), []
+    number, x, over = np.zeros(40, int), np.zeros(40, int), np.zeros(40, bool)
+    while not over.all():
+        cue, end = env.cues[rows, number], x == env.corridors[rows, number]
+        begins = (x == 0) & (number < 4)
+        expected = np.stack([np.float32(x / 3), begins & (cue == 0), begins & (cue == 1)], 1)
+        np.testing.assert_array_equal(obs[~over], expected[~over])
+        others = rng.integers(LEFT if skill < 0.5 else FORWARD, RIGHT + 1, 40)
+        is_led = (rng.uniform(size=40) < skill) | (end & (skill < 0.5))  # a wrong turn would end it early
+        actions = np.where(is_led, env.oracle(), others)
         obs, reward, terminated, truncated, infos = env.step(actions)
-        for i in np.flatnonzero(running):
-            assert (reward[i], terminated[i], truncated[i]) == mazes[i].act(actions[i])
-            if terminated[i] or truncated[i]:
-                assert infos["success"][i] == (mazes[i].number == 4)
-                ends.append((bool(terminated[i]), bool(infos["success"][i])))
-        running &= ~(terminated | truncated)
+        right = end & (actions == np.where(cue == 0, LEFT, RIGHT))
+        paid = np.where(end, np.where(right, 1, -1), np.where(actions == FORWARD, 0, -0.01))
+        np.testing.assert_array_equal(reward[~over], paid[~over])
+        number, x = number + right, np.where(right & (number < 3), 0, x + (~end & (actions == FORWARD)))
+        ended = (end & ~right) | (number == 4)
+        np.testing.assert_array_equal(terminated[~over], ended[~over])
+        now = (terminated | truncated) & ~over
+        success = infos.get("success", now)
+        np.testing.assert_array_equal(success[now], number[now] == 4)
+        ends += zip(terminated[now].tolist(), success[now].tolist(), strict=True)
+        over, number = over | now, np.minimum(number, 4)
     assert len(set(ends)) > 1, "the test saw one kind of end only"
     assert skill > 0.5 or (False, False) in ends
 
 
-class Board:
-    """The cubes of one player, by the rule card."""
-
-    def __init__(self, size, cells, targets, teleport, coloured):
-        self.size, self.teleport, self.coloured = size, teleport, coloured
-        self.cubes, self.player, self.targets = list(cells[:-1]), cells[-1], list(targets)
-        self.got = self.steps = 0
-        self.moved = True
-
-    def seen(self):
-        place = lambda cell: [cell // self.size / (self.size - 1), cell % self.size / (self.size - 1)]  # noqa: E731
-        n = len(self.cubes)
-        wanted = [colour == self.targets[self.got] for colour in range(n)]
-        coloured = self.moved and (self.coloured or self.steps == 0)
-        order = self.cubes if coloured else sorted(self.cubes)
-        shown = [number for cell in order for number in place(cell)] if self.moved else [0] * (2 * n)
-        return place(self.player), wanted, [self.moved, coloured], shown
-
-    def jump(self, cube, luck):
-        taken = {*self.cubes, self.player}
-        free = [cell for cell in range(self.size**2) if cell not in taken]
-        self.cubes[cube] = free[int(luck * len(free))]
-
-    def act(self, action, luck):
-        self.steps += 1
-        row, column = divmod(self.player, self.size)
-        down, right = [(-1, 0), (1, 0), (0, -1), (0, 1)][action]
-        row, column = row + down, column + right
-        row, column = (min(max(number, 0), self.size - 1) for number in (row, column))
-        self.player, wanted = row * self.size + column, self.targets[self.got]
-        caught = self.cubes[wanted] == self.player
-        others = [(wanted + 1 + k) % len(self.cubes) for k in range(len(self.cubes) - 1)]
-        self.moved = caught or bool(others and luck[0] < self.teleport)
-        if caught:
-            self.jump(wanted, luck[2])
-            self.got += 1
-        elif self.moved:
-            self.jump(others[int(luck[1] * len(others))], luck[2])
-        done = self.got == len(self.targets)
-        return float(caught), done, not done and self.steps == 2 * (self.size - 1) * len(self.targets)
-
-
 @pytest.mark.parametrize("dials", [{"num_cubes": 1, "num_targets": 2}, {"updates": "positions"}, {"teleport": 0.7}])
 def test_color_cubes_keep_their_rules(dials):
-    env, rng = ColorCubes(30, size=4, **dials), np.random.default_rng(0)
-    luck = rng.uniform(size=(30, 200, 3))
-    obs, _ = env.reset(seed=1, options={"hidden": {"luck": luck}})
-    teleport, coloured = env.params["teleport"], env.params["updates"] == "full"
-    boards = [
-        Board(4, [*cubes, player], targets, teleport, coloured)
-        for cubes, player, targets in zip(
-            env.cubes.tolist(), env.player.tolist(), env.targets[:, :-1].tolist(), strict=True
-        )
-    ]
-    running, ends = np.ones(30, bool), set()
-    while running.any():
-        for i in np.flatnonzero(running):
-            own, wanted, flags, shown = boards[i].seen()
-            np.testing.assert_array_equal(obs[i], np.float32([*own, *wanted, *flags, *shown]))
+    """Who steps on the cube that is wanted is paid and the cube jumps; at most one jumps, and it is shown then."""
+    env, rng, rows = ColorCubes(30, size=4, **dials), np.random.default_rng(0), np.arange(30)
+    env.reset(seed=1)
+    (number, cubes), targets, ends = (env.cubes.shape[1], env.cubes.copy()), env.params["num_targets"], set()
+    caught, over, t = np.zeros(30, int), np.zeros(30, bool), 0
+    while not over.all():
+        wanted = env.targets[rows, caught]
         actions = np.where(rng.uniform(size=30) < 0.7, env.oracle(), rng.integers(0, 4, 30))
-        step = [board.steps for board in boards]
+        place = np.stack(np.divmod(env.player, 4), 1) + np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])[actions]
+        player = np.clip(place, 0, 3) @ [4, 1]
         obs, reward, terminated, truncated, _ = env.step(actions)
-        for i in np.flatnonzero(running):
-            assert (reward[i], terminated[i], truncated[i]) == boards[i].act(actions[i], luck[i, step[i]])
+        t, catches, jumped = t + 1, cubes[rows, wanted] == player, env.cubes != cubes
+        caught, cubes = caught + (catches & ~over), env.cubes.copy()
+        shown = np.rint(3 * obs[:, number + 4 :].reshape(30, number, 2)).astype(int) @ [4, 1]
+        for i in np.flatnonzero(~over):
+            assert (env.player[i], reward[i]) == (player[i], catches[i])
+            assert jumped[i].sum() <= 1 and jumped[i, wanted[i]] == catches[i]
+            assert len({*cubes[i]}) == number and player[i] not in cubes[i, jumped[i]]
+            assert obs[i, number + 2] == jumped[i].any()
+            assert sorted(shown[i]) == (sorted(cubes[i]) if jumped[i].any() else [0] * number)
+            assert terminated[i] == (caught[i] == targets)
+            assert truncated[i] == (t == 6 * targets and not terminated[i])
             ends.add((bool(terminated[i]), bool(truncated[i])))
-        running &= ~(terminated | truncated)
+        over |= terminated | truncated
     assert {(True, False), (False, True)} <= ends
 
 

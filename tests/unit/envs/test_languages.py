@@ -147,39 +147,6 @@ def test_every_letter_may_ask_for_an_answer():
     assert env.scores().memoryless == pytest.approx(1 / 2 + 5 / 24), "the first letter tells the class"
 
 
-@pytest.mark.parametrize("answer", ["end", "every"])
-def test_a_stream_has_the_strings_one_after_another_with_their_classes(answer):
-    env = RegularLanguage(1, "sym5", n=7, answer=answer)
-    stream, few = env.stream(20, 150, 3), env.stream(4, 10, 3)
-    batch = stream.next()
-    parts = [few.next() for _ in range(15)]
-    lengths = set()
-    for i in range(20):
-        starts = np.flatnonzero(batch.start[i])
-        assert starts[0] == 0
-        for a, b in pairwise(starts):
-            letters = batch.symbols[i, a:b].tolist()
-            lengths.add(b - a)
-            if answer == "end":
-                assert letters.pop() == 2 and batch.mask[i, a:b].tolist() == [False] * len(letters) + [True]
-                assert batch.label[i, b - 1] == permuted(tuple(letters))
-            else:
-                assert batch.mask[i, a:b].all()
-                classes = [permuted(tuple(letters[: t + 1])) for t in range(b - a)]
-                assert batch.label[i, a:b].tolist() == classes
-            assert not {2} & set(letters)
-    assert lengths == set(range(2, 8))
-    for name, array in batch._asdict().items():
-        cut = np.concatenate([getattr(part, name) for part in parts], 1)
-        np.testing.assert_array_equal(cut, array[:4])
-    saved = stream.state()
-    after = stream.next()
-    other = env.stream(20, 150, 4)
-    other.restore(saved)
-    for one, same in zip(after, other.next(), strict=True):
-        np.testing.assert_array_equal(one, same)
-
-
 OWN = {
     "start": "none",
     "transitions": {

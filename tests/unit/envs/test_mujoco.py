@@ -13,8 +13,6 @@ from rlmem_envs.occlusion import gym_mujoco, robots
 from rlmem_envs.occlusion.mujoco_robots import ROBOTS
 
 from rlmem.commands.cli import main
-from rlmem.config.compose import load as compose
-from rlmem.run.environments import make_env
 
 needs_mujoco = pytest.mark.skipif(
     find_spec("mujoco") is None or find_spec("imageio") is None, reason="needs pip install '.[mujoco]'"
@@ -158,15 +156,6 @@ def test_where_nothing_draws_numbers_are_shown(monkeypatch):
         first = env.picture(0)
     assert first.std() > 0 and np.array_equal(first, env.picture(0)), "and said once"
     gym_mujoco.opengl.cache_clear()
-
-
-@needs_mujoco
-@pytest.mark.parametrize(("option", "observe"), [("ant_p", "position"), ("walker", "full"), ("humanoid_v", "velocity")])
-def test_the_options_of_the_command_line(option, observe):
-    env = make_env(compose([f"env={option}", "env.backend=mujoco"]))
-    robot = ROBOTS[option.removesuffix("_p").removesuffix("_v")]
-    assert type(env) is robot and env.max_episode_steps == 1000 and env.full_size() == robot.size()
-    assert env.single_observation_space.shape == (len(robot.slots(observe)),) and env.seen_slots() == env._seen
 
 
 def test_what_does_not_go_together_is_one_line(monkeypatch, capsys):

@@ -182,29 +182,6 @@ def test_minesweeper_has_the_time_limits_of_both_versions(rules, steps, both):
     assert (terminated == both).all()
 
 
-@pytest.mark.parametrize("task", ["LabyrinthEscape", "LabyrinthExplore"])
-def test_the_oracle_of_a_labyrinth_finds_its_way_from_anywhere(task):
-    env = make(task, 16, "medium")
-    env.reset(seed=0)
-    rng = np.random.default_rng(0)
-    for _ in range(60):
-        env.step(rng.integers(0, 4, 16))
-    ended = env.over.copy()
-    for _ in range(2 * 97):
-        ended |= env.step(env.oracle())[2]
-    assert ended.all()
-
-
-def test_following_the_wall_comes_everywhere():
-    env = make("LabyrinthExplore", 64, "hard")
-    env.reset(seed=0)
-    rng = np.random.default_rng(0)
-    ended = np.zeros(64, bool)
-    for _ in range(2 * 161):
-        ended |= env.step(env.memoryless(rng))[2]
-    assert ended.all()
-
-
 def test_the_best_tour_is_as_short_as_can_be():
     """It goes through every passage twice, but for those on the way to the deepest cell."""
     env = make("LabyrinthExplore", 32, "easy")

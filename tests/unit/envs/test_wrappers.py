@@ -3,7 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import batch_space, iterate
@@ -145,20 +145,14 @@ def test_masked_numbers_are_zero_and_removed_ones_are_gone():
     assert (seen == plain[..., [1, 3]]).all()
 
 
-def test_delayed_observations_are_those_of_some_steps_ago_within_the_episode():
-    plain, seen, begins = pairs("delay", steps=2)
+def test_delayed_and_stacked_observations_are_those_of_steps_before_in_the_episode():
+    plain, delayed, begins = pairs("delay", steps=2)
+    stacked = pairs("frame_stack", size=3)[1]
     for i in range(N):
         for t in range(len(plain)):
             first = t - np.argmax(begins[t::-1, i])
-            assert (seen[t, i] == plain[max(first, t - 2), i]).all()
-
-
-def test_stacked_frames_are_the_last_ones_of_the_episode():
-    plain, seen, begins = pairs("frame_stack", size=3)
-    for i in range(N):
-        for t in range(len(plain)):
-            first = t - np.argmax(begins[t::-1, i])
-            assert (seen[t, i] == np.concatenate([plain[max(first, t - k), i] for k in (2, 1, 0)])).all()
+            past = [plain[max(first, t - k), i] for k in (2, 1, 0)]
+            assert (delayed[t, i] == past[0]).all() and (stacked[t, i] == np.concatenate(past)).all()
 
 
 @pytest.mark.parametrize(("shape", "stacked"), [((5, 6), (3, 5, 6)), ((2, 5, 6), (6, 5, 6)), ((5, 6, 2), (5, 6, 6))])
@@ -374,28 +368,6 @@ def test_a_trial_keeps_its_task_if_random_actions_end_an_episode():
 def test_what_a_wrapper_cannot_do_is_said(make, said):
     with pytest.raises(ValueError, match=said.replace(".", r"\.").replace("[", r"\[")):
         make()
-
-
-def test_a_leaf_of_a_dictionary_is_wrapped_alone():
-    class Both(SyncVectorEnv):
-        """Count beside itself; its state is not asked for."""
-
-    class Pair(gym.Wrapper):
-        observation_space = Dict(a=Count.observation_space, b=Count.observation_space)
-
-        def reset(self, **kwargs):
-            obs, info = self.env.reset(**kwargs)
-            return {"a": obs, "b": obs}, info
-
-        def step(self, action):
-            obs, *rest = self.env.step(action)
-            return {"a": obs, "b": obs}, *rest
-
-    env = wrappers.RemoveVelocity(Both([lambda: Pair(Count())] * 2), [0, 1], leaf="b")
-    obs, _ = env.reset(seed=0)
-    assert env.observation_space.contains(obs)
-    obs = env.step(np.ones(2, int))[0]
-    assert obs["a"].shape == (2, 4) and obs["b"].shape == (2, 2) and env.observation_space.contains(obs)
 
 
 def parts(kind):
