@@ -165,11 +165,6 @@ def test_the_jobs_of_a_sweep_are_its_runs(in_tmp, capsys):
     assert [(cell["cell"], sorted(cell["seeds"])) for cell in found["cells"]] == [("mlp", [0, 1])]
 
 
-def test_runs_that_are_not_there_are_a_mistake(folder, capsys):
-    assert main(["eval", "nope", "nope2"]) == 2
-    assert [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()[-2:]] == ["rlmem"] * 2
-
-
 def test_weights_that_are_not_finite_are_named(folder):
     run_dir = next(path.parent for path in sorted(folder.rglob("config.yaml")))
     (*_, path) = Checkpoints(run_dir / "checkpoints").paths()
