@@ -10,12 +10,13 @@ import pytest
 import torch
 from gymnasium.envs.classic_control import CartPoleEnv
 from helpers import SMALLEST, small_run
+from spoilt import resealed
 
 from rlmem.commands.cli import main
 from rlmem.core.errors import UserError
 from rlmem.evidence.page.evaluations import evaluated, means, runs_table
 from rlmem.evidence.statistics import contrast
-from rlmem.record.checkpoint import Checkpoints, sha256
+from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import read_jsonl
 from rlmem.record.tables import Value
 from rlmem.run.evaluate import evaluate_run
@@ -171,7 +172,6 @@ def test_weights_that_are_not_finite_are_named(folder):
     state = torch.load(path, weights_only=True)
     name = next(name for name, x in state["agent"].items() if x.is_floating_point())
     state["agent"][name].view(-1)[0] = float("nan")
-    torch.save(state, path)
-    path.with_suffix(".sha256").write_text(sha256(path))
+    resealed(path, state)
     with pytest.warns(UserWarning, match=rf"1 of \d+ weights are not finite, such as {name}"):
         assert main(["eval", str(run_dir), "--episodes", "1"]) == 0
