@@ -61,6 +61,7 @@ def test_a_run_whose_name_begins_with_a_dash_is_suggested_as_it_is_typed(run_dir
 def test_no_algorithm_suggests_itself(in_tmp, capsys):
     (in_tmp / "odd.py").write_text(ODD)
     command = ["train", "--dry-run", "env=gym", "env.id=odd:Odd-v0"]
+    assert "observation space" in refusal(capsys, *command, "env.id=odd:Film-v0")
     for algorithm, example in (
         ("sacd", "env=repeat_previous"),
         ("sac", "env=pendulum"),
@@ -77,12 +78,16 @@ class Odd(gym.Env):
     observation_space, action_space = spaces.Discrete(2), spaces.MultiBinary(3)
 
     def reset(self, *, seed=None, options=None):
-        return 0, {}
+        return self.observation_space.sample(), {}
 
     def step(self, action):
-        return 0, 0.0, True, False, {}
+        return self.observation_space.sample(), 0.0, True, False, {}
+
+class Film(Odd):
+    observation_space, action_space = spaces.Box(0, 255, (2, 8, 8, 3)), spaces.Discrete(2)
 
 gym.register("Odd-v0", Odd)
+gym.register("Film-v0", Film)
 """
 
 
