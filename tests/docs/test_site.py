@@ -5,7 +5,7 @@ import re
 from importlib import import_module
 
 import pytest
-from helpers import ROOT, memory_node, options
+from helpers import ROOT, fast_only, memory_node, options
 
 from rlmem.commands.cli import VERBS
 from rlmem.commands.toolkit import Parser
@@ -41,10 +41,8 @@ def test_every_option_has_its_keys_on_a_page(pages):
 def test_every_group_is_listed_with_the_keys_of_none(pages):
     text = pages["reference/config/index.md"].text
     assert [group for group in catalog() if f"[`{group}`](" not in text] == []
-    assert "| `evaluation.stop_at` |" in text and "| `total_steps` | `1500000` | an integer > 0 |" in text
-    assert [
-        name for name in catalog()["experiment"] if f"[`{name}`]" not in pages["reference/config/experiment.md"].text
-    ] == []
+    items = pages["reference/config/experiment.md"].text
+    assert [name for name in catalog()["experiment"] if f"[`{name}`]" not in items] == []
 
 
 def test_a_memory_has_its_equation_state_cost_source_and_a_command(pages):
@@ -53,25 +51,13 @@ def test_a_memory_has_its_equation_state_cost_source_and_a_command(pages):
         cls = locate(memory_node(name)["_target_"])
         equations = [line.strip() for line in (cls.__doc__ or "").splitlines() if re.match(r"        \S.* = ", line)]
         assert [line for line in equations if line not in page.text] == []
-        for part in (f"rlmem train memory={name}", "numbers of the state, per row", "time / GRU", "Published forms"):
-            assert (
-                part in page.text
-                or (part == "Published forms" and name == "mlp")
-                or (part == "time / GRU" and name == "clocked")
-            )
+        assert f"rlmem train memory={name}" in page.text and "numbers of the state, per row" in page.text
         assert (ROOT / page.source).is_file()
-
-
-def test_the_options_that_break_the_contract_are_named(pages):
-    assert "- form=closed subtracts sums" in pages["reference/memory/ffm.md"].text
-    assert "- draw=fresh draws new rows" in pages["reference/memory/shm.md"].text
 
 
 def test_an_environment_has_its_rules_levels_scores_and_a_picture(pages):
     cards = pages["reference/env/repeat_previous.md"]
-    for part in ("Discrete(4): suit of the present card", "| `hard` |", "-0.500", "`num_decks`", "step 1, action"):
-        assert part in cards.text
-    assert "rlmem train env=temporal_order algo=classify" in pages["reference/env/temporal_order.md"].text
+    assert "| `hard` |" in cards.text and "`num_decks`" in cards.text
     drawn = [page for page in pages.values() if page.pictures]
     assert len(drawn) > 5
     for page in drawn:
@@ -80,18 +66,18 @@ def test_an_environment_has_its_rules_levels_scores_and_a_picture(pages):
         assert "## Rules" in pages[f"reference/env/{name}.md"].text, name
 
 
-@pytest.mark.parametrize("name", options("algo"))
+@pytest.mark.parametrize("name", fast_only(["ppo", "sac"], options("algo")))
 def test_the_command_on_the_page_of_an_algorithm_is_a_run(pages, name):
     (command,) = re.findall(rf"^rlmem train (algo={name} .*)$", pages[f"reference/algo/{name}.md"].text, re.MULTILINE)
     assert load(command.split()).choices["algo"] == name
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_command_has_every_flag(pages, verb):
-    text = pages[f"reference/commands/{verb}.md"].text
-    for action in Parser(verb)._actions:
-        for name in action.option_strings or [str(action.metavar or action.dest)]:
-            assert f"`{name}" in text, name
+def test_a_command_has_every_flag(pages):
+    for verb in VERBS:
+        text = pages[f"reference/commands/{verb}.md"].text
+        for action in Parser(verb)._actions:
+            names = action.option_strings or [str(action.metavar or action.dest)]
+            assert [name for name in names if f"`{name}" not in text] == [], verb
 
 
 def test_every_metric_is_explained(pages):
@@ -99,9 +85,6 @@ def test_every_metric_is_explained(pages):
     assert [name for name in (*METRICS, *OF_TABLES) if f"| `{name}` |" not in text] == []
     assert entry("ppo/kl") == "ALGO/kl" and entry("sac/critic_grad_norm") == "ALGO/PART_grad_norm"
     assert entry("eval/sampled/return_mean") == "eval/POLICY/return_mean" and entry("ppo/nonsense") is None
-    model = pages["reference/algo/decision_model.md"].text
-    assert "algo.dataset=" in model and "eval/drop_RATE/return_mean" in model and "train/mse`" in model
-    assert "nothing acts |" not in model and "train/episodes" not in model and "eval/POLICY" not in model
 
 
 def test_generated_pages_link_to_pages(pages):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import assert_same_end, wait_for
+from helpers import assert_same_end, fast_only, wait_for
 from python_process import Python, run_python
 from rich.console import Console
 from small_runs import AGENT, CUE_DQN
@@ -152,15 +152,12 @@ def test_training_goes_on_without_its_output(in_tmp, request, stdout, stderr, cl
     assert_whole("run")
 
 
-QUICK = [["--version"], ["list"], ["train", "--help"]]
-
-
 @linux
-@pytest.mark.parametrize("arguments", [*QUICK, pytest.param(["config", "--json"], marks=pytest.mark.slow)], ids=str)
-def test_a_result_that_cannot_be_printed_is_a_fault_but_a_reader_may_leave(arguments, full, gone):
+@pytest.mark.parametrize("line", fast_only(["list"], ["--version", "list", "train --help", "config --json"]))
+def test_a_result_that_cannot_be_printed_is_a_fault_but_a_reader_may_leave(line, full, gone):
     def ended(**how: Any) -> tuple[int, str]:
         how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | how
-        done = subprocess.run(command(*arguments), timeout=240, **how)
+        done = subprocess.run(command(*line.split()), timeout=240, **how)
         return done.returncode, (done.stderr or b"").decode()
 
     assert ended(stdout=full) == (1, "rlmem: failed: the output cannot be written (No space left on device)\n")
@@ -215,20 +212,21 @@ def test_output_waits_for_a_pipe_that_does_not_wait_by_itself():
 
 # --- signals at any moment -------------------------------------------------------------------------------------------
 
-STARTS = [
-    (LONG, STORM, 75),
-    (["resume", "run"], STORM, 75),
-    (["sweep", "seed=0,1", "env=two_step_cue"], STORM, 75),
-    (["population", "env=two_step_cue"], STORM, 75),
-    (["reproduce", "memoroids/figure4", "--budget", "smoke"], STORM, 75),
-    (LONG, (signal.SIGINT,), 130),
-]
+STARTS = {
+    "train": (LONG, STORM, 75),
+    "interrupt": (LONG, (signal.SIGINT,), 130),
+    "resume": (["resume", "run"], STORM, 75),
+    "sweep": (["sweep", "seed=0,1", "env=two_step_cue"], STORM, 75),
+    "population": (["population", "env=two_step_cue"], STORM, 75),
+    "reproduce": (["reproduce", "memoroids/figure4", "--budget", "smoke"], STORM, 75),
+}
 
 
 @linux
-@pytest.mark.parametrize(("arguments", "numbers", "code"), STARTS, ids=[f"{a[0]}-{c}" for a, _, c in STARTS])
-def test_signals_to_a_command_that_is_starting_have_their_code(in_tmp, arguments, numbers, code):
+@pytest.mark.parametrize("name", fast_only(["train", "interrupt"], STARTS))
+def test_signals_to_a_command_that_is_starting_have_their_code(in_tmp, name):
     """They arrive while it imports: nothing has been written, unless the machine was faster than the signals."""
+    arguments, numbers, code = STARTS[name]
     with started(*arguments) as process:
         wait_for(lambda: all(catches(process, number) for number in (signal.SIGTERM, *numbers)), process)
         for number in numbers:

@@ -97,20 +97,6 @@ def test_rates_are_measured_without_and_with_graphs(monkeypatch):
     assert f"{plain}: what graphs gain" in [verdict.what for verdict in parts.judge_rates(found)]
 
 
-def test_what_graphs_gain_is_told_with_what_runs_without():
-    plain, graphed = "ppo gru, 64 environments", f"ppo gru, 64 environments{parts.GRAPHED}"
-    numbers = {"steps_per_second": 150.0, "without_graph": ["Trunk.read runs without a graph: why"]}
-    told = list(parts.judge_rates({plain: {"steps_per_second": 100.0, "without_graph": []}, graphed: numbers}))
-    assert [(it.what, it.value, it.goal) for it in told] == [
-        (plain, 100.0, None),
-        (f"{plain}: what graphs gain", 1.5, 1.0),
-        (graphed, 150.0, None),
-    ]
-    assert told[2].note == "Trunk.read runs without a graph: why"
-    failed = list(parts.judge_rates({plain: {"steps_per_second": 100.0}, graphed: {"error": "no memory"}}))
-    assert [(it.value, it.note) for it in failed] == [(100.0, ""), (None, "no memory")]
-
-
 def test_what_is_missing_is_named_with_the_way_to_bring_it(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "pytest", None)
     assert run.main([]) == 2

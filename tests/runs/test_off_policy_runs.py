@@ -253,10 +253,3 @@ def test_a_sweep_over_algorithms_may_set_what_only_they_have(in_tmp):
     sweep = ["train", "-m", "algo=dqn,sacd", "env=repeat_first", "memory=gru", "total_steps=300", *small]
     assert main(sweep) == 0
     assert len(list(in_tmp.glob("runs/**/run.json"))) == 2
-
-
-def test_a_sweep_is_refused_before_its_first_run_if_choices_do_not_go_together(in_tmp, capsys):
-    sweep = ["train", "-m", "algo=dqn", "env=repeat_first,position_only_pendulum", "total_steps=3000"]
-    assert main(sweep) == 2
-    assert "algo=dqn: does not support action space Box" in capsys.readouterr().err
-    assert list(in_tmp.iterdir()) == []

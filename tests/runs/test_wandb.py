@@ -186,18 +186,6 @@ def test_every_job_of_a_process_has_its_own_run(in_tmp, server):
     assert offline(Path("offline"))[0] == metrics(Path("offline"))
 
 
-@pytest.mark.slow
-def test_the_mode_is_that_of_the_environment(in_tmp, monkeypatch, capsys):
-    monkeypatch.setenv("WANDB_API_KEY", KEY)
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    assert offline(run("logger=wandb", run_dir="a"))[0] == metrics(Path("a"))
-    monkeypatch.setenv("WANDB_MODE", "disabled")
-    run_dir = run("logger=wandb", run_dir="b")
-    assert metrics(run_dir)
-    assert not list(run_dir.glob("wandb*"))
-    assert "goes offline" not in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("network", ["no key", "silent", pytest.param("refused", marks=pytest.mark.slow)])
 def test_without_a_key_or_network_the_run_goes_offline_in_time(in_tmp, monkeypatch, capsys, network):
     with socket.create_server(("127.0.0.1", 0)) as silent:  # connections are accepted, and never answered

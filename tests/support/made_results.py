@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+from helpers import ROOT
 
 from rlmem.config.compose import load
 from rlmem.evidence import catalog
@@ -21,24 +22,14 @@ from rlmem.record import rundir
 
 ITEMS = ("memoroids/figure4", "rethinking_transformers/table2")
 STEPS = range(1000, 11_000, 1000)
-BOARD = """# A small leaderboard
-claim: Nothing.
-source: nobody
-metric: final_eval
-also: [area_eval, last time/cpu]
-mean: false
-overrides: [env.num_envs=2, algo.rollout_slots=64, "algo.head_sizes=[8]", encoder.hidden_size=8, evaluation.episodes=2]
-leaderboard: {beside: gru, second: area_eval, bounds: {first: [-0.5, 1], copy: [0.25, 1]}}
-rows:
-  gru: [memory=gru, memory.hidden_size=8]
-  mlp: [memory=mlp, memory.hidden_size=8]
-columns: {first: [env=repeat_first], copy: [env=copy, env.items=1, env.delay=1]}
-seeds: 2
-budgets:
-  smoke: {rows: [gru], seeds: 1, overrides: [total_steps=128]}
-  laptop: {overrides: [total_steps=128]}
-  paper: {}
-"""
+
+
+def item_text(name: str) -> str:
+    """The text of an experiment file of tests/data/items."""
+    return (ROOT / "tests/data/items" / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+BOARD = item_text("board")
 
 
 def outcome(name: str = "memoroids/figure4", budget: str = "laptop") -> Outcome:

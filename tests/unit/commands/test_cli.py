@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -69,14 +68,8 @@ def test_every_command_explains_itself_with_examples_whatever_else_is_given(verb
 def test_train_help_lists_groups_keys_and_the_keys_of_the_options_named(capsys):
     assert main(["train", "memory=ffm", "env=repeat_first", "--help"]) == 0
     text = capsys.readouterr().out
-    for part in (
-        "ffm, ",
-        "total_steps=",
-        "root of every random stream",
-        "memory.trace_size=",
-        "env.level=easy",
-    ):
-        assert part in text
+    facts = ("ffm, ", "total_steps=", "root of every random stream", "memory.trace_size=", "env.level=easy")
+    assert [fact for fact in facts if fact not in text] == []
 
 
 def test_version(capsys):
@@ -89,14 +82,6 @@ def test_debug_shows_the_trace_as_well(capsys):
     error = capsys.readouterr().err
     assert "Traceback" in error
     assert error.splitlines()[-1].startswith("rlmem: error: memroy=ffm")
-
-
-def test_list_says_every_option_with_one_line(capsys):
-    assert main(["list"]) == 0
-    text = capsys.readouterr().out
-    assert [part for part in ("  ffm *", "  gru ") if part not in text] == []
-    assert "  _popgym" not in text
-    assert max(map(len, text.splitlines())) <= 100
 
 
 def test_list_shows_what_is_named(capsys):
@@ -114,14 +99,12 @@ def test_list_shows_what_is_named(capsys):
     ("named", "expected", "other"),
     [
         (["env", "repeat_first"], "repeat_first", "two_step_cue"),
-        (["metric", "time/env", "time/cpu"], "time/cpu", "time/elapsed"),
-        (["claim", "shm"], "shm/figure2", "ffm/figure3"),
         (["experiment", "shm"], "shm/figure2", "ffm/figure3"),
     ],
 )
 def test_list_shows_what_is_named_in_every_form(capsys, named, expected, other):
     """As text, as JSON (a list by its group, but experiments or claims alone are the list) and as Markdown."""
-    of_papers = named[0] in ("experiment", "claim")
+    of_papers = named[0] == "experiment"
     for form in ([], ["--json"], ["--markdown"]):
         status = main(["list", *named, *form])
         out, error = capsys.readouterr()
@@ -187,28 +170,6 @@ def test_four_jobs_are_four_runs_and_nothing_else_appears(tmp_path, monkeypatch,
     assert "[HYDRA]" not in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_a_failing_job_is_named_and_the_others_still_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    import rlmem.run.train
-
-    seen = []
-
-    def train(config):
-        seen.append((config.values["seed"], config.values["env"]["params"]))
-        if config.values["seed"] == 1:
-            raise RuntimeError("boom")
-        return 0.0
-
-    monkeypatch.setattr(rlmem.run.train, "train", train)
-    assert main(["train", "-m", "seed=0,1,2", "env.params.k=4"]) == 1
-    assert seen == [(seed, {"k": 4}) for seed in (0, 1, 2)]
-    error = capsys.readouterr().err
-    assert "RuntimeError: boom" in error
-    assert "rlmem: job failed: seed=1 env.params.k=4" in error
-    assert error.splitlines()[-1] == "rlmem: error: job failed: seed=1 env.params.k=4: RuntimeError: boom"
-
-
 def test_train_eval_resume(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["train", "memory=gru", "run_dir=here", *TINY]) == 0
@@ -251,12 +212,12 @@ class Published(Stale):
 """
 
 
-@pytest.fixture(params=["memory", "memory._target_"])
-def own_module(request, tmp_path, monkeypatch):
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
     (tmp_path / "leaky_for_check.py").write_text(LEAKY)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    return f"{request.param}=leaky_for_check."
+    return "memory=leaky_for_check."
 
 
 def test_check_measures_every_property_of_a_memory(capsys):
@@ -397,12 +358,6 @@ def test_check_measures_an_engine_of_the_gpu(capsys):
     assert "triton scan" in capsys.readouterr().out
 
 
-def test_the_help_of_a_stack_shows_the_class_of_its_layer_but_no_other_target(capsys):
-    assert main(["train", "memory=stack", "algo=ppo_popgym", "logger=wandb", "--help"]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "_target_=" in line.partition("e.g.")[0]]
-    assert line.split()[0] == "memory.layer._target_=rlmem.memory.gru.GRU"
-
-
 def test_a_shell_completes_commands_options_and_directories(in_tmp, capsys):
     assert main(["--completion", "bash"]) == 0
     Path("completion.bash").write_text(capsys.readouterr().out)
@@ -433,14 +388,9 @@ def test_a_current_folder_that_was_deleted_is_one_line(in_tmp, capsys):
         assert capsys.readouterr().err.startswith("rlmem: error: the current folder cannot be used (")
 
 
-@pytest.mark.parametrize("text", ["x" * 5000, "x " * 2500, "\n" * 5000], ids=["word", "words", "lines"])
-def test_what_is_long_is_not_repeated_whole(capsys, text):
-    for arguments in ([text], ["list", text], ["eval", text], ["train", text], ["report", text], ["dataset", text]):
-        assert main(arguments) == 2
+@pytest.mark.parametrize("verb", [[], ["list"], ["eval"], ["train"], ["report"], ["dataset"]])
+def test_what_is_long_is_not_repeated_whole(capsys, verb):
+    for text in ("x" * 5000, "x " * 2500, "\n" * 5000):
+        assert main([*verb, text]) == 2
         said = capsys.readouterr().err
         assert len(said) < 3200 and said.count("\n") == 1
-
-
-def test_commands_print_with_escapes_alone():
-    for file in Path(rlmem.commands.cli.__file__).parent.glob("*.py"):
-        assert not re.search(r"(?<![\w.])print\(", file.read_text()), f"{file.name}: expected rlmem.core.command.show"

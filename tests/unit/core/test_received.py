@@ -29,6 +29,7 @@ import torch
 import yaml
 from helpers import ROOT
 from small_runs import CUE
+from spoilt import resealed, set_value
 
 from rlmem.algos.supervised.dataset.file import Recording, write
 from rlmem.algos.supervised.dataset.file import read as read_dataset
@@ -539,7 +540,7 @@ def test_a_report_has_no_control_characters(folder):
 )
 def test_numbers_of_a_population_are_those_that_one_has(folder, capsys, key, value):
     path = folder("population") / "population.yaml"
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {key: value}))
+    set_value(path, key, value)
     assert main(["population", "status", "population"]) == 2
     assert f"{path}: is damaged" in capsys.readouterr().err
 
@@ -547,7 +548,7 @@ def test_numbers_of_a_population_are_those_that_one_has(folder, capsys, key, val
 @pytest.mark.parametrize("value", ["x", None, [1]], ids=str)
 def test_an_agent_of_a_population_has_a_number_of_steps(folder, capsys, value):
     path = folder("population") / "agent_0/config.yaml"
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"total_steps": value}))
+    set_value(path, "total_steps", value)
     assert main(["population", "status", "population"]) == 2
     assert "agent_0/config.yaml: is damaged (" in capsys.readouterr().err
 
@@ -558,8 +559,7 @@ def test_an_agent_of_a_population_has_a_number_of_steps(folder, capsys, value):
 def test_weights_that_are_no_tensors_are_refused_in_one_line(folder, capsys, change):
     path = folder("run") / f"{SAVED}.pt"
     state = torch.load(path, weights_only=True)
-    torch.save(state | {"agent": change(state["agent"])}, path)
-    path.with_suffix(".sha256").write_text(sha256(path))
+    resealed(path, state | {"agent": change(state["agent"])})
     one_line("eval F --episodes 1", path.parents[1], capsys)
 
 
@@ -574,7 +574,7 @@ def test_the_pictures_of_a_page_are_bounded(folder, capsys):
 @pytest.mark.parametrize(("key", "value"), [("logger", "x"), ("logger", {"wandb": [1]}), ("evaluation", "x")])
 def test_a_run_of_a_wrong_shape_is_not_uploaded(folder, capsys, key, value):
     path = folder("run") / "config.yaml"
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {key: value}))
+    set_value(path, key, value)
     assert main(["sync", "run"]) == 2
     assert "is damaged (" in capsys.readouterr().err
 
@@ -647,10 +647,7 @@ def test_links_back_to_a_folder_cost_a_report_no_time(folder, capsys):
 def test_a_configuration_of_another_user_names_no_file(folder, capsys, key, value):
     os.mkfifo("pipe")
     path = folder("run") / "config.yaml"
-    values = yaml.safe_load(path.read_text())
-    group, _, name = key.partition(".")
-    values.setdefault(group, {})[name] = value
-    path.write_text(yaml.safe_dump(values))
+    set_value(path, key, value)
     one_line("eval F", path.parent, capsys)
     assert main(["eval", "run"]) == 2
     assert "may be a file outside the run" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 import torch
 from gymnasium import spaces
-from helpers import small_run
+from helpers import fast_only, small_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlmem_envs.vector import vectorise
@@ -117,15 +117,6 @@ def test_actions_of_every_box_lie_in_it_and_rise_with_the_policys(box, gain):
         np.testing.assert_array_equal(chosen, to_env(box)(after.prev_action.numpy()))
 
 
-@given(st.lists(boxes(), min_size=10, max_size=10))
-@settings(max_examples=2, deadline=None, derandomize=True)
-def test_exported_programs_act_in_every_box_as_the_agent(several):
-    action = torch.from_numpy(POLICY[:, None])
-    program = torch.export.export(ToEnv(several), (action,) * len(several)).module()
-    for box, converted in zip(several, program(*[action] * len(several)), strict=True):
-        np.testing.assert_array_equal(converted.numpy(), to_env(box)(np.repeat(POLICY[:, None], len(box.low), 1)))
-
-
 class ToEnv(nn.Module):
     """The part of an exported step that turns policy actions into those of several Boxes."""
 
@@ -218,20 +209,11 @@ SMALL = ["memory=gru", "memory.hidden_size=8", "env=gym", "env.num_envs=2", "tot
 SMALL += ["algo.rollout_slots=16", "algo.num_minibatches=1", "algo.epochs=1", "evaluation.episodes=1"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "panel",
-    [
-        pytest.param(False, id="tuple with a start"),
-        pytest.param(True, id="two-dimensional bits", marks=pytest.mark.slow),
-    ],
-)
-def test_act_and_exports_read_what_the_environment_gives_as_training_does(in_tmp, panel):
+@pytest.mark.parametrize("panel", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_act_reads_what_the_environment_gives_as_training_does(in_tmp, panel):
     env_id = ["env.id=rlmem-test/Doors-v0", f"env.kwargs.panel={str(panel).lower()}"]
     run = rlmem.Run(small_run(*env_id, "evaluation.max_steps=20", base=SMALL))
     agent, env = run.agent(), run.make_env(3)
-    policy = onnxruntime.InferenceSession(run.export(episodes=1))
-    names = [output.name for output in policy.get_outputs()]
     shown, _ = env.reset(seed=0)
     games = [one.unwrapped for one in env.envs]  # type: ignore[attr-defined]
     vector = gym.vector.SyncVectorEnv([lambda: Doors(panel)] * 3)
@@ -240,19 +222,10 @@ def test_act_and_exports_read_what_the_environment_gives_as_training_does(in_tmp
         inputs = Inputs(torch.from_numpy(shown), torch.zeros(3, dtype=torch.int64), zero, start)
         with torch.no_grad():
             expected, _, _ = agent.network.act(inputs, agent.network.initial_state(3), None)
-            scores = agent.network.scores(agent.network.trunks.actor.step(inputs, agent.network.initial_state(3)[0])[0])
         raw = [game.seen for game in games]
         assert [int(agent.act(one, agent.initial_state())[0]) for one in raw] == expected.tolist()
         together = gym.vector.utils.concatenate(vector.single_observation_space, raw, vector._observations)
         assert agent.act(together, agent.initial_state(3))[0].tolist() == expected.tolist()
-        state = {i.name: np.zeros((3, 8), np.float32) for i in policy.get_inputs() if i.name == "state"}
-        slot = {
-            "obs": np.array(raw),
-            "start": start.numpy(),
-            "reward": zero.numpy(),
-            "state_prev_action": np.zeros(3, int),
-        }
-        np.testing.assert_allclose(policy.run(names, slot | state)[1], scores, atol=1e-5)
         shown, *_ = env.step(expected.numpy())
 
 
@@ -284,7 +257,7 @@ def numbers(**kwargs: Any) -> list[str]:
     return ["env.id=rlmem-test/Numbers-v0", *(f"env.kwargs.{key}={value}" for key, value in kwargs.items())]
 
 
-@pytest.mark.parametrize(("dtype", "algo"), [("uint16", "ppo"), ("uint32", "pqn"), ("uint64", "ppo")])
+@pytest.mark.parametrize(("dtype", "algo"), fast_only([("uint64", "ppo")], [("uint32", "pqn"), ("uint64", "ppo")]))
 def test_wide_unsigned_observations_are_learnt_from_in_full(in_tmp, dtype, algo):
     most = int(np.iinfo(dtype).max)
     run = rlmem.Run(small_run(*numbers(dtype=dtype, usual=3, other=min(most, 2**62)), f"algo={algo}", base=SMALL))

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -15,13 +14,13 @@ from rlmem.evidence.bench.returns import ReturnsBench
 
 from benchmarks import run
 from benchmarks.env import EnvBench
-from benchmarks.memory import MemoryBench, write_table
+from benchmarks.memory import MemoryBench
 from benchmarks.solve import PEER as PEER_OF_SOLVE
 from benchmarks.solve import SolveBench
 from rlmem.commands.bench import IN_A_CLONE
 from rlmem.config.catalog import catalog
 from rlmem.core.errors import UserError
-from rlmem.evidence.bench import figure3, returns, skeleton
+from rlmem.evidence.bench import figure3, returns
 from rlmem.evidence.bench.scan import ScanBench
 from rlmem.evidence.bench.timing import CPU, MIB, Stopwatch, peak_bytes
 from rlmem.evidence.bench.train import TrainBench
@@ -98,7 +97,7 @@ def test_the_peers_are_one_network():
 
 
 @pytest.mark.slow
-def test_bench_memory_reports_every_cell_and_goes_on_after_an_error(in_tmp, monkeypatch, capsys):
+def test_bench_memory_reports_every_cell_and_goes_on_after_an_error(in_tmp, monkeypatch):
     pytest.importorskip("matplotlib")
     load = figure3.load
 
@@ -114,19 +113,11 @@ def test_bench_memory_reports_every_cell_and_goes_on_after_an_error(in_tmp, monk
     assert (in_tmp / "bench-memory.png").stat().st_size > 10_000
     assert list(result["models"]) == [PEER, "mlp", "ffm"]
     assert result["models"]["mlp"] == {"error": "ValueError: half written"}
-    assert "mlp: ValueError: half written" in capsys.readouterr().out
     ffm = result["models"]["ffm"]
-    assert (ffm["state"], ffm["parameters"] > 1000) == (2 * 32 * 4, True)
-    assert [row["rows"] for row in ffm["latency"]] == [1, 8]
-    assert [(c["scheme"], c["length"], c["episodes"]) for c in ffm["cells"]] == [
-        ("segment", 8, 64),
-        ("tape", 8, 64),
-        ("segment", 32, 16),
-        ("tape", 32, 16),
-    ]
+    cells = [(cell["scheme"], cell["length"], cell["episodes"]) for cell in ffm["cells"]]
+    assert cells == [(scheme, length, 512 // length) for length in (8, 32) for scheme in ("segment", "tape")]
     assert all(row["seconds"] > 0 and row["peer_seconds"] > 0 for row in ffm["latency"] + ffm["cells"])
     assert all(cell["peak_bytes"] > 0 and cell["note"] == "" for cell in ffm["cells"])
-    assert [cell["scheme"] for cell in result["models"][PEER]["cells"]] == ["segment", "segment"]
 
 
 def test_numbers_are_written_before_the_plot(in_tmp, monkeypatch):
@@ -224,18 +215,8 @@ def test_the_benchmarks_of_documents_accept_their_options():
     assert {name for text in texts for name in re.findall(r"rlmem bench (\w+)", text)} == {"train", "scan"}
 
 
-def test_a_mistake_of_the_table_of_the_documents_is_one_line(in_tmp):
-    (in_tmp / "memory.json").write_text('{"setting": {"lengths": [128]}, "machine": {}}')
-    (in_tmp / "document.md").write_text("no comments\n")
-    with pytest.raises(UserError, match=r"not the numbers of `run.py memory` at the length 1024"):
-        write_table(in_tmp / "memory.json", in_tmp / "document.md")
-    shutil.copy(ROOT / "benchmarks/memory-2-cores.json", in_tmp / "memory.json")
-    with pytest.raises(UserError, match="expected one line <!-- measured:begin -->"):
-        write_table(in_tmp / "memory.json", in_tmp / "document.md")
-
-
 @pytest.mark.slow
-def test_bench_solve_counts_what_learning_took_until_the_game_is_solved(in_tmp, capsys):
+def test_bench_solve_counts_what_learning_took_until_the_game_is_solved(in_tmp):
     sizes = ["memory.hidden_size=8", "encoder.hidden_size=8", "algo.epochs=1"]
     common = {"models": ["gru"], "rounds": 2, "every": 8192, "overrides": sizes, "threads": 1, "device": "cpu"}
     result = SolveBench.run(**common, most_steps=16384, solved=-2.0, json_path=in_tmp / "solve.json")
@@ -244,12 +225,9 @@ def test_bench_solve_counts_what_learning_took_until_the_game_is_solved(in_tmp, 
     for runs in result["runs"].values():
         assert [(run["solved"], len(run["returns"])) for run in runs] == [(True, 1)] * 2
         assert all(8000 < run["steps"] <= 8192 for run in runs)
-        assert all(run["seconds"] > 0 and run["cpu_seconds"] > 0 for run in runs)
         assert runs[0]["returns"] != runs[1]["returns"], "every round has a seed of its own"
-    assert "2 of 2" in capsys.readouterr().out
     never = SolveBench.run(**common, most_steps=16384, solved=2.0, peer=False)["runs"]["gru"]
     assert [(run["solved"], run["steps"]) for run in never] == [(False, 16384)] * 2
-    assert "0 of 2" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("bench", [EnvBench, MemoryBench, ReturnsBench, ScanBench, TrainBench])
@@ -262,9 +240,3 @@ def test_published_numbers_are_shown_by_their_benchmark(bench):
     first = {"env": "tasks", "train": "steps_per_second"}.get(bench.name, "models")
     assert [name for name in result.get(first, ()) if name not in text] == []
     assert all(isinstance(line, str) for line in [*bench().notes(result), *bench().verdicts(result)])
-
-
-def test_dots_are_drawn_for_values_that_are_there():
-    axes = pytest.importorskip("matplotlib.figure").Figure().subplots()
-    skeleton.dots(axes, "title", ["a", "b"], {"x": [1.0, None], "y": [2.0, 3.0]})
-    assert [len(line.get_xdata()) for line in axes.get_lines()] == [1, 2]

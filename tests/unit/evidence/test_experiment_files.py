@@ -1,10 +1,13 @@
 """What experiment files may leave to another, and what a budget asks of their expectations."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
+import yaml
+from helpers import ROOT, changed
+from made_results import item_text
 
 from rlmem.commands.cli import main
 from rlmem.evidence import catalog
@@ -17,23 +20,25 @@ from rlmem.evidence.verdict import Outcome
 from rlmem.record.tables import Table, cell_text
 from rlmem.run import forecast
 
-BASE = """# A figure
-claim: FFM is better.
-source: nobody
-metric: final_eval
-rows: {ffm: [memory=ffm], gru: [memory=gru], mlp: [memory=mlp]}
-columns: {easy: [env.level=easy], hard: [env.level=hard]}
-budgets:
-  smoke: {rows: [ffm], seeds: 1}
-  laptop: {rows: [ffm, gru], columns: [easy], seeds: 2, overrides: [total_steps=100]}
-  paper: {}
-expect: [ffm > gru, ffm > mlp, "ffm > gru on easy, hard", all > 0 on hard]
-"""
+BASE = item_text("figure")
+MISTAKES = yaml.safe_load((ROOT / "tests/data/mistakes.yaml").read_text(encoding="utf-8"))
 SHARED = """# A table of the same runs
 runs: mine/figure
 budgets:
   laptop: {rows: [gru], note: one row}
 """
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_a_file_is_answered_with_what_to_do(name, in_tmp, capsys):
+    for number, mistake in enumerate(MISTAKES[name]):
+        folder = Path(shutil.copytree(ROOT / "tests/data/items", f"mine{number}"))
+        path = changed(folder / f"{name}.yaml", mistake["old"], mistake["new"])
+        assert main(["reproduce", str(path), "--dry-run"]) == 2, mistake
+        answer = capsys.readouterr().err
+        assert all(line.startswith("rlmem: error: ") for line in answer.splitlines())
+        assert [word for word in mistake["words"] if word not in answer] == [], answer
+    assert not Path("reproduce").exists()
 
 
 @pytest.fixture

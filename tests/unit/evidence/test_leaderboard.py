@@ -14,7 +14,6 @@ from rlmem.config.compose import load
 from rlmem.config.targets import build
 from rlmem.core.errors import UserError
 from rlmem.evidence import catalog, records
-from rlmem.evidence.catalog import read
 from rlmem.evidence.folder import parse_rows
 from rlmem.evidence.leaderboard import games, ranking, size_of, standings
 from rlmem.evidence.page import leaderboard as board_page
@@ -119,25 +118,6 @@ def test_rows_of_ones_own_are_parsed():
     for wrong in (["mine"], ["mine=leaky"], ["my row=memory=gru"], ["a=memory=gru", "a=memory=gru"]):
         with pytest.raises(UserError, match=r"e\.g\. --rows mine=memory=my_memory"):
             parse_rows(wrong)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("beside: gru", "beside: grv", "`grv` is no name here; did you mean `gru`?"),
-        ("copy: [0.25, 1]", "cpy: [0.25, 1]", "`cpy` is no name here; did you mean `copy`?"),
-        (", copy: [0.25, 1]", "", "leaderboard.bounds: copy is missing"),
-        ("[-0.5, 1]", "[1, 1]", "leaderboard.bounds.first: expected [the return that scores 0"),
-        ("also: [area_eval, last time/cpu]", "also: [area_eval]", "leaderboard.cost: `last time/cpu` is not in `also`"),
-        ("second: area_eval", "second: mmer", "leaderboard.second: `mmer` is not in `also`"),
-        ("beside: gru", "besid: gru", "did you mean `beside`?"),
-    ],
-)
-def test_a_mistake_in_a_leaderboard_is_named(small, old, new, said):
-    small.write_text(BOARD.replace(old, new))
-    with pytest.raises(UserError) as caught:
-        read(small)
-    assert said in str(caught.value)
 
 
 def test_a_memory_of_ones_own_joins_with_one_command_beside_shipped_runs(small, capsys, monkeypatch):

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import changed
+from made_results import item_text
 
-from rlmem.core.errors import UserError
 from rlmem.evidence import catalog
 from rlmem.evidence.catalog import read
 from rlmem.evidence.experiment import Planned
@@ -20,22 +21,7 @@ from rlmem.evidence.verdict import Outcome
 
 PARTIAL, FULL = [0.5, 0.7], [0.9, 0.9]
 WITHOUT, WITHOUT_FULL = [-0.2, 0.0], [0.8, 1.0]
-ITEM = """\
-# Is it memory?
-claim: It is.
-source: none
-metric: final_eval
-overrides: [env=repeat_first]
-rows: [{gru: [memory=gru], mlp: [memory=mlp]}, {tape: [batching=tape]}]
-columns: {easy: [env.level=easy], hard: [env.level=hard]}
-seeds: 2
-twins: mlp tape
-exceptions:
-  - {row: gru tape, column: hard, skip: true, reason: too long}
-  - {row: gru tape, column: easy, overrides: [algo.lr=0.01], reason: it is faster}
-expect: [gru tape full > gru tape on easy]
-budgets: {smoke: {seeds: 1}, laptop: {rows: [gru tape, mlp tape]}, paper: {}}
-"""
+ITEM = item_text("memory")
 
 
 @pytest.fixture
@@ -101,27 +87,6 @@ def test_an_item_is_run_on_twins_as_well(item):
 def test_the_overrides_of_a_twin_may_be_given(item):
     experiment = read(changed(item, "twins: mlp tape", "twins: {memoryless: mlp tape, full: [env=cartpole]}"))
     assert experiment.at("paper").cells(["mlp tape full/easy"])[0].overrides[0] == "env=cartpole"
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("twins: mlp tape", "twins: mpl tape", "twins: mpl tape: no such row; did you mean `mlp tape`?"),
-        ("{tape: ", "{tape full: [], tape: ", "rows: gru tape full: is the name of a twin"),
-        ("twins: mlp tape", "twins: {memoryles: mlp tape}", "twins.memoryles: unknown key; did you mean `memoryless`?"),
-    ],
-)
-def test_a_mistake_about_twins_is_named(item, old, new, said):
-    with pytest.raises(UserError) as caught:
-        read(changed(item, old, new))
-    assert said in str(caught.value)
-
-
-def changed(path: Path, old: str, new: str) -> Path:
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
-    return path
 
 
 def test_the_tables_of_an_item_show_what_its_twins_tell(item):

@@ -8,11 +8,11 @@ from made_results import KEY, Page, run_folder
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import Config
-from rlmem.evidence.page.curves import chosen, panels, together
+from rlmem.evidence.page.curves import chosen, together
 from rlmem.evidence.page.find import find
 from rlmem.evidence.page.groups import Group, rows_differ
 from rlmem.evidence.page.html import page
-from rlmem.evidence.records import Curve, Record
+from rlmem.evidence.records import Record
 from rlmem.record import rundir
 
 
@@ -145,21 +145,6 @@ def test_seeds_that_have_no_step_in_common_are_drawn_one_by_one(tmp_path):
     assert "No mean, since no step is common to all: (ffm, seed 0), (ffm, seed 1)." in Page(page(find(runs), "")).text
 
 
-def test_one_point_of_several_seeds_has_its_interval():
-    curves = [Curve("a", "", seed, [100], [float(seed)]) for seed in range(3)]
-    (panel,) = panels(curves, ["a"], [""], "return")
-    (line,) = panel.lines
-    assert (list(line.mean), line.dots) == ([1.0], [])
-    assert line.low[0] < 1 < line.high[0]
-
-
-def test_metrics_stand_before_all_else_that_varies(tmp_path):
-    runs = [run_folder(tmp_path / f"{k}", f"memory={m} total_steps=100", [0.5]) for k, m in enumerate(("gru", "lru"))]
-    lines = Page(page([group(*runs)], "")).rows
-    assert ["gru", "0.500", "1"] in [row[:3] for row in lines]
-    assert ["gru", "", "0", "done", "0.500"] in [row[:5] for row in lines]
-
-
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
@@ -190,20 +175,14 @@ GOOD = [0.1, 0.2, 0.3]
     ("name", "old", "new", "is_left_out"),
     [
         ("metrics.jsonl", '"step": 300', f'"step": {MANY}', False),
-        ("metrics.jsonl", "0.3}", f"{MANY}}}", False),
         ("metrics.jsonl", "0.3}", f"{'[' * 100_000}{']' * 100_000}}}", False),
-        ("metrics.jsonl", "0.3}", "1.7e308}", False),
         ("metrics.jsonl", '{"step": 300', '{"\\ud800": 1, "step": 300', False),
         ("run.json", '"overrides": [', '"overrides": ["algo.lr=\\ud800", ', False),
-        ("run.json", '"overrides": [', f'"overrides": ["algo.lr={"[" * 100_000}", ', False),
         ("run.json", '"choices": {', f'"choices": {{"x": {"[" * 400}{"]" * 400}, ', True),
-        ("run.json", '"choices": {', f'"choices": {{"x": {MANY}, ', True),
-        ("config.yaml", "seed: 2", f'seed: "{MANY}"', False),
         ("config.yaml", "seed: 2", f"seed: {MANY[:4200]}", True),
         ("config.yaml", "\nevaluation:", "\nevaluation: text\nx:", True),
-        ("config.yaml", "\nevaluation:", "\nevaluation: [1]\nx:", True),
     ],
-    ids=range(13),
+    ids=range(7),
 )
 def test_a_run_that_cannot_be_read_is_left_out_and_the_others_are_shown(tmp_path, capsys, name, old, new, is_left_out):
     for seed in (0, 1, 2):

@@ -12,13 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import changed
+from made_results import item_text
 
 from rlmem.commands.cli import main
-from rlmem.config.paths import experiments_dir, results_dir
+from rlmem.config.paths import experiments_dir
 from rlmem.core.errors import UserError
 from rlmem.evidence import catalog, metrics, registration
 from rlmem.evidence.catalog import read
-from rlmem.evidence.cost import cost_of, duration, steps_of
+from rlmem.evidence.cost import cost_of, steps_of
 from rlmem.evidence.experiment import BUDGETS
 from rlmem.evidence.items import runner_of
 from rlmem.evidence.page.find import Item, find
@@ -34,7 +35,7 @@ from rlmem.evidence.records import (
     write_results,
 )
 from rlmem.evidence.registration import Version
-from rlmem.evidence.tables import provenance_problem, publish, write
+from rlmem.evidence.tables import publish, write
 from rlmem.evidence.verdict import Outcome
 from rlmem.jobs.manifest import Manifest
 from rlmem.jobs.run import Options
@@ -43,28 +44,7 @@ from rlmem.run import timing
 
 RNG = np.random.default_rng
 
-SMALL = """# A small experiment
-claim: With memory it is better.
-source: nobody
-metric: final_eval
-overrides: [env=repeat_first, env.num_envs=2, algo.rollout_slots=64, "algo.head_sizes=[8]", encoder.hidden_size=8]
-rows:
-  - gru: [memory=gru, memory.hidden_size=8]
-    mlp: [memory=mlp, memory.hidden_size=8]
-  - tape: [batching=tape]
-columns:
-  easy: [env.level=easy]
-  hard: [env.level=hard]
-seeds: 2
-exceptions:
-  - {row: mlp, column: hard, skip: true, reason: it has no chance}
-  - {row: gru, column: hard, overrides: [algo.lr=0.01], reason: the released code has it}
-expect: [gru tape > mlp tape on easy]
-budgets:
-  smoke: {seeds: 1, columns: [easy], overrides: [total_steps=256, evaluation.episodes=2]}
-  laptop: {overrides: [total_steps=512, algo.lr=0.02, evaluation.episodes=2]}
-  paper: {overrides: [total_steps=1000000]}
-"""
+SMALL = item_text("small")
 
 
 MARKED = {
@@ -120,28 +100,6 @@ def test_cells_are_chosen_by_words_and_patterns(small, wanted, found):
 def test_a_cell_that_there_is_not_is_refused(small):
     with pytest.raises(UserError, match="--cells grv: no such cell; did you mean `gru"):
         read(small).at("laptop").cells(["grv"])
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("claim: With", "clam: With", "clam: unknown key; did you mean `claim`?"),
-        ("seeds: 2", "seeds: many", "seeds: "),
-        ("  smoke: {", "  smok: {", "budgets.smok"),
-        ("row: mlp, column: hard", "row: mpl, column: hard", "`mpl` is no name here; did you mean `mlp`?"),
-        ("gru tape > mlp tape on easy", "gru tape > mlp tape on eesy", "`eesy` is no name here; did you mean `easy`?"),
-        ("gru tape > mlp tape on easy", "gru tape beats mlp tape", "expected `ROW > ROW`"),
-        ("gru tape > mlp tape on easy", "gru tape = mlp tape", "needs `within NUMBER`"),
-        ("columns: [easy]", "columns: [soft]", "budgets.smoke.columns: `soft` is no name here"),
-        ("reason: it has no chance", "because: it has no chance", "because"),
-        ("claim: With", "runs: mine/other\nclaim: With", "no such item"),
-        ("claim: With memory it is better.", "", "claim: field required"),
-    ],
-)
-def test_a_mistake_in_a_file_is_named(small, old, new, said):
-    with pytest.raises(UserError) as caught:
-        read(changed(small, old, new))
-    assert said in str(caught.value)
 
 
 def test_a_file_may_share_the_runs_of_another(small):
@@ -212,16 +170,6 @@ def test_every_shipped_file_is_whole():
         verdict = Outcome(experiment.at("paper"), []).verdict
         if experiment.published:
             assert any(cell.paper is not None for cell in verdict.cells), "no published number has a place in it"
-
-
-def test_a_search_for_an_item_that_there_is_not_names_the_nearest():
-    with pytest.raises(UserError, match=r"no such experiment; did you mean `memoroids/figure4`\?"):
-        catalog.find("memoroids/figur4")
-
-
-def test_durations_are_short():
-    shown = [duration(seconds) for seconds in (0.2, 99, 101, 7000, 3600 * 50, 86400 * 9)]
-    assert shown == ["1 s", "99 s", "2 min", "2 h", "50 h", "9 days"]
 
 
 # --- a reproduction
@@ -354,27 +302,6 @@ def test_numbers_that_are_shipped_come_from_one_commit(tmp_path, monkeypatch, ca
             publish(mixed, tmp_path)
     (tmp_path / "memoroids/figure4.laptop.csv").unlink()
     publish(made(0), tmp_path)
-
-
-@pytest.mark.slow
-def test_shipped_results_come_from_one_commit_each():
-    shipped = results_dir()
-    assert shipped is not None
-    found = {}
-    for file in (f for f in shipped.glob("*/*.csv") if not f.name.endswith(".curves.csv")):
-        name, budget = f"{file.parent.name}/{file.stem.rpartition('.')[0]}", file.stem.rpartition(".")[2]
-        outcome = Outcome(catalog.find(name).at(budget), read_results(file))
-        found[name, budget] = provenance_problem(outcome.ours)
-    assert found
-    assert not {name: problem for (name, _), problem in found.items() if problem}
-
-
-def test_an_exception_that_a_budget_undoes_is_not_named():
-    experiment = catalog.find("memoroids/figure4")
-    sizes = "the released files of this game have these sizes"
-    at = lambda budget: {reason for cell in experiment.at(budget).cells() for reason in cell.reasons}  # noqa: E731
-    assert sizes in at("paper")
-    assert sizes not in at("laptop"), "which has sizes of its own"
 
 
 def test_an_experiment_of_ones_own_is_reported_as_it_was_judged(small, capsys, monkeypatch):

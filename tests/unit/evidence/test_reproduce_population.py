@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_results import item_text
 
 from rlmem.commands.cli import main
 from rlmem.core.errors import UserError
@@ -16,32 +17,7 @@ from rlmem.jobs.population.spec import read as population_in
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.stored import checkpoints
 
-ITEM = """# Two agents side by side
-claim: The better one is copied.
-source: nobody
-run: population
-options: {agents: 2, ready: 20, window: 8, every: 20, top: 1, vary: ["algo.lr=1e-5,1e-2"]}
-metric: last train/return_mean
-overrides:
-  - env=two_step_cue
-  - env.num_envs=4
-  - algo.num_minibatches=1
-  - algo.rollout_slots=16
-  - algo.epochs=1
-  - "algo.head_sizes=[8]"
-  - encoder.hidden_size=8
-  - memory=gru
-  - memory.hidden_size=8
-  - evaluation.every=null
-  - evaluation.episodes=2
-  - checkpoint.every=128
-rows: {gru: []}
-seeds: 2
-budgets:
-  smoke: {seeds: 1, overrides: [total_steps=128]}
-  laptop: {run: train, metric: final_eval, overrides: [total_steps=256]}
-  paper: {overrides: [total_steps=1000000]}
-"""
+ITEM = item_text("population")
 FOLDER = Path("out/mine/item-smoke")
 
 

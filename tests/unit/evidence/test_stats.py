@@ -22,8 +22,6 @@ from rlmem.evidence.statistics import (
     mann_whitney_u,
     matrix,
     mean,
-    median,
-    optimality_gap,
     percentile_bounds,
     performance_profile,
     probability_of_improvement,
@@ -34,7 +32,7 @@ RLIABLE = json.loads((ROOT / "tests" / "data" / "rliable.json").read_text())
 A, B = (np.array(RLIABLE["scores"][name]) for name in "ab")
 THRESHOLDS = RLIABLE["profiles"]["thresholds"]
 MANY = 20_000
-SCATTER, SCATTER_OF_PAIRS = 0.004, 0.0065
+SCATTER_OF_PAIRS = 0.0065
 """Of the bounds of rliable's 1,000 resamples around those of very many: standard deviation, measured, at most."""
 
 
@@ -47,19 +45,6 @@ def rliables_draws(*shapes: tuple[int, int]) -> list[np.ndarray]:
     old = np.random.RandomState(RLIABLE["seed"])
     drawn = [[old.randint(0, shape[0], shape) for shape in shapes] for _ in range(RLIABLE["repetitions"])]
     return [np.stack(picked) for picked in zip(*drawn, strict=True)]
-
-
-def test_the_interquartile_mean_drops_a_quarter_on_each_side():
-    scores = np.array([[100.0, 1.0], [1.0, 2.0], [2.0, 3.0], [3.0, -100.0], [4.0, 7.0]])
-    assert iqm(scores) == pytest.approx((1 + 2 + 2 + 3 + 3 + 4) / 6)
-
-
-def test_aggregates_are_these_by_hand():
-    scores = [[0.0, 2.0, 0.5], [1.0, 4.0, 0.5]]
-    assert mean(scores) == pytest.approx(8 / 6)
-    assert median(scores) == 0.5  # of the means 0.5, 3, 0.5
-    assert optimality_gap(scores) == pytest.approx((1 + 0.5 + 0.5) / 6)
-    assert optimality_gap(scores, target=4.0) == pytest.approx(4 - 8 / 6)
 
 
 @pytest.mark.parametrize("name", AGGREGATES)
@@ -89,13 +74,6 @@ def test_aggregates_and_their_bounds_are_rliables(scores, name):
     (picked,) = rliables_draws(values.shape)
     ours = [statistic(values), *percentile_bounds(statistic(resample(values, picked)))]
     np.testing.assert_allclose(ours, RLIABLE["aggregates"][scores][name], rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", AGGREGATES)
-def test_an_interval_from_other_draws_is_near_rliables(name):
-    found = interval(A, AGGREGATES[name], rng=rng(), repetitions=MANY)
-    np.testing.assert_allclose([found.low, found.high], RLIABLE["aggregates"]["a"][name][1:], atol=4 * SCATTER)
-    assert (found.runs, found.tasks, found.level) == (5, 6, 0.95)
 
 
 def test_the_probability_of_improvement_and_its_bounds_are_rliables():
@@ -142,15 +120,6 @@ def test_each_side_is_drawn_from_all_its_runs():
     worse = probability_of_improvement(none, one, rng=rng(), repetitions=MANY)
     assert (better.value, better.low, better.high) == pytest.approx((0.2, 0, 0.6))
     assert (worse.value, worse.low, worse.high) == pytest.approx((0.8, 0.4, 1))
-
-
-def test_one_task_is_the_plain_bootstrap():
-    """The mean of n draws has standard deviation sigma / sqrt(n), of the n runs' sigma."""
-    runs = rng().normal(size=12)
-    found = interval(runs, mean, rng=rng(1), repetitions=MANY)
-    half = 1.96 * runs.std() / np.sqrt(12)
-    assert found.value == pytest.approx(runs.mean())
-    assert [found.low, found.high] == pytest.approx([runs.mean() - half, runs.mean() + half], abs=0.1 * half)
 
 
 def test_the_same_generator_gives_the_same_interval_however_many_fit_at_once(monkeypatch):

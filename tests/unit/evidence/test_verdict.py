@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import fast_only
+from made_results import item_text
 from scipy import stats as scipy_stats
 
 from rlmem import make_env
@@ -251,19 +253,20 @@ def spread(rng: np.random.Generator, kind: str, seeds: int) -> list[float]:
     return [*draws[kind]()]
 
 
-@pytest.mark.parametrize("kind", ["normal", "fails", "halves"])
-@pytest.mark.parametrize(
-    ("seeds", "effect", "least"),
-    [
-        *((3, 0, 0), (5, 0, 0), (10, 0, 0)),
-        *((3, 0.5, 0.02), (5, 0.5, 0.07), (10, 0.5, 0.15)),
-        *((3, 1, 0.05), (5, 1, 0.2), (10, 1, 0.5)),
-    ],
+LEAST = {(3, 0): 0, (5, 0): 0, (10, 0): 0, (3, 0.5): 0.02, (5, 0.5): 0.07, (10, 0.5): 0.15}
+LEAST |= {(3, 1): 0.05, (5, 1): 0.2, (10, 1): 0.5}
+"""(seeds, effect) -> how often a true claim must be supported."""
+RATES = fast_only(
+    {("normal", 3, 0), ("fails", 5, 0), ("normal", 5, 1)},
+    ((kind, *case) for kind in ("normal", "fails", "halves") for case in LEAST),
 )
-def test_error_rates(kind, seeds, effect, least):
+
+
+@pytest.mark.parametrize(("kind", "seeds", "effect"), RATES)
+def test_error_rates(kind, seeds, effect):
     """Of 1,000 tables: a tie is called a difference in 5 % at most either way, and a true claim is hardly contradicted.
 
-    effect: by how many standard deviations a is better; least: how often that must be found
+    effect: by how many standard deviations a is better
     """
     rng, found = RNG(17 * seeds + int(10 * effect)), []
     for _ in range(1000):
@@ -271,9 +274,8 @@ def test_error_rates(kind, seeds, effect, least):
         found += states("a > b", a_x=[x + effect for x in a], b_x=b)
     share = {state: found.count(state) / len(found) for state in ("supported", "contradicted")}
     assert share["contradicted"] <= (0.02 if effect else 0.05), share
-    assert share["supported"] >= least / (1 if kind == "normal" else 4) and (effect or share["supported"] <= 0.05), (
-        share
-    )
+    assert share["supported"] >= LEAST[seeds, effect] / (1 if kind == "normal" else 4), share
+    assert effect or share["supported"] <= 0.05, share
 
 
 @pytest.mark.slow
@@ -286,8 +288,12 @@ def test_a_table_of_ties_is_hardly_ever_contradicted():
     assert contradicted <= 0.05 * 300 + 5
 
 
-@pytest.mark.parametrize(("text", "a"), [("a > b", 0.6), ("a > b", -0.8), ("a >= b within 0.5", 0.0)])
-@pytest.mark.parametrize("seen", [4, 10])
+DECIDED = [
+    (text, a, seen) for text, a in (("a > b", 0.6), ("a > b", -0.8), ("a >= b within 0.5", 0.0)) for seen in (4, 10)
+]
+
+
+@pytest.mark.parametrize(("text", "a", "seen"), fast_only(DECIDED[:1] + DECIDED[3:4], DECIDED))
 def test_the_seeds_that_would_decide_decide_four_times_in_five(text, a, seen):
     pattern = (unit := np.arange(seen) - (seen - 1) / 2) / unit.std(ddof=1)
     (finding,) = findings(text, a_x=[*(a + pattern)], b_x=[*pattern])
@@ -308,17 +314,7 @@ def test_an_equivalence_says_its_seeds_too_and_what_none_would_decide_says_none(
 
 # --- verdicts
 
-TABLE = """# Normalised scores
-claim: LRU is best.
-source: table 2
-metric: final_eval
-rows: {LRU: [memory=lru], GPT: [memory=gpt]}
-columns: {Ant-P: [env=ant_p], Hopper-P: [env=hopper_p]}
-seeds: 2
-expect: ["LRU > GPT on Ant-P, Hopper-P"]
-published: {paper: rethinking_transformers, item: table2}
-budgets: {smoke: {}, laptop: {}, paper: {}}
-"""
+TABLE = item_text("scores")
 
 
 @pytest.fixture

@@ -8,14 +8,11 @@ import shutil
 from collections import defaultdict
 from dataclasses import replace
 from importlib import import_module
-from itertools import pairwise
-from math import inf
 from pathlib import Path
 
 import pytest
 from helpers import ROOT
 from made_results import BOARD, outcome, ranked, results
-from scipy.stats import t
 
 from rlmem.commands.cli import main
 from rlmem.evidence import catalog
@@ -192,60 +189,6 @@ def test_how_every_item_stands_is_listed(capsys):
     experiment = catalog.find("lprnn/figure2")
     assert str(standing(experiment.at("laptop"))) == "supported, 12 of 12 runs, commit ff9080900c7d"
     assert str(standing(experiment.at("smoke"))) == "not run, 0 of 12 runs"
-
-
-def by_hand(metric: str, points: list[tuple[int, float]]) -> float:
-    """A metric of the values over a run, written out again."""
-    values = [value for _, value in points]
-    if metric == "area_eval":
-        steps, pairs = [step for step, _ in points], list(pairwise(points))
-        return (steps[0] * values[0] + sum((end - begin) * (a + b) / 2 for (begin, a), (end, b) in pairs)) / steps[-1]
-    if metric in ("late_eval", "late_15_eval"):
-        last = max(1, len(values) * (5 if metric == "late_eval" else 15) // 100)
-        return sum(values[-last:]) / last
-    return max(values) if metric in ("best_eval", "mmer") else values[-1]
-
-
-def printed(item: str) -> dict[tuple[str, str, str], str]:
-    """(row, column, name of the number) -> the number, of the first table of an item in RESULTS.md."""
-    part = (ROOT / "RESULTS.md").read_text(encoding="utf-8").partition(f"\n## {item}, budget laptop\n")[2]
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in part.splitlines()]
-    begin = next(k for k, cells in enumerate(lines) if cells[:1] == ["row"])
-    end = next(k for k in range(begin, len(lines)) if not lines[k])
-    head, found = lines[begin], {}
-    for cells in lines[begin + 2 : end]:
-        column = cells[1] if head[1] == "column" else ""
-        found |= {(cells[0], column, name): cell for name, cell in zip(head[2:], cells[2:], strict=True) if cell != "–"}
-    return found
-
-
-def test_shipped_cells_follow_from_the_series_without_the_code_of_rlmem():
-    """Means, and 95 % t intervals of the first number, from lines of CSV."""
-    keys = {"final_eval": "eval/greedy/return_mean", "final_train": "train/return_mean", "mmer": "train/return_mean"}
-    keys |= dict.fromkeys(("best_eval", "area_eval", "late_eval", "late_15_eval"), "eval/greedy/return_mean")
-    first = {"lprnn/figure4": "last train/accuracy_smoothed", "rlmem/masks": "area_eval"}
-    first |= {"rlmem/rl2": "late_eval", "rlmem/state_tracking": "last eval/accuracy"}
-    every: list[tuple[str, str, str, str, str, list[float]]] = []
-    for item, metric in first.items():
-        runs: dict[tuple[str, str, str], dict[str, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
-        with gzip.open(ROOT / f"results/{item}.laptop.series.csv.gz", "rt", encoding="utf-8") as text:
-            for line in csv.DictReader(text):
-                value = int(line["step"]), float(line["value"])
-                runs[line["row"], line["column"], line["key"]][line["seed"]].append(value)
-        for (row, column, name), shown in printed(item).items():
-            own = metric if name.endswith("[95 % CI]") else name
-            key = keys.get(own, own.removeprefix("last "))
-            if series := runs.get((row, column, key)):
-                every.append((item, row, column, own, shown, [by_hand(own, points) for points in series.values()]))
-    assert len(every) >= 100
-    for *place, own, shown, values in every:
-        n, mean = len(values), sum(values) / len(values)
-        half = t.ppf(0.975, n - 1) * (sum((value - mean) ** 2 for value in values) / (n - 1) / n) ** 0.5
-        numbers = [float(text) for text in re.findall(r"-?\d+(?:\.\d+)?", shown)]
-        low, high = (0.0, 1.0) if "accuracy" in own else (-inf, inf)
-        expected = [mean, max(mean - half, low), min(mean + half, high)] if "[" in shown else [mean]
-        digits = len(shown.split()[0].partition(".")[2])
-        assert numbers == pytest.approx(expected, abs=0.501 * 10**-digits, rel=0), (*place, own)
 
 
 @pytest.mark.slow

@@ -141,18 +141,6 @@ def test_the_same_command_goes_on_in_a_directory_of_its_own(tmp_path, monkeypatc
     assert not list(tmp_path.glob("study/*launcher*"))
 
 
-WIDTHS = ["memory.hidden_size=8", "encoder.hidden_size=8"]
-
-
-@pytest.mark.slow
-def test_the_command_of_the_guide_that_is_given_twice_goes_on(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    first, again = [line for line in commands(GUIDE) if "hydra.sweep.dir=" in line and "launcher=" not in line]
-    for command in (first, again):
-        assert main([*shlex.split(small(command))[1:], *WIDTHS, "total_steps=64", "env.num_envs=2"]) == 0
-    assert capsys.readouterr().out.count("resumed at step 64") == 4
-
-
 def test_a_job_for_another_machine_may_ask_for_what_this_one_lacks(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     jobs = [[*TINY, "device=cuda"], [*TINY, "device=cpu"]]

@@ -16,8 +16,6 @@ import numpy as np
 import pytest
 import torch
 from helpers import changed, weights, without_time
-from pages import commands
-from python_process import run_python
 from scipy.stats import ttest_ind
 from torch.utils._pytree import tree_flatten
 
@@ -249,11 +247,6 @@ def test_a_round_copies_everybody_as_it_was_when_the_round_began(whole, in_tmp, 
 # --- nothing is lost -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_a_population_is_a_function_of_its_command(whole, in_tmp):
-    assert_same_end(train(), whole)
-
-
 class Killed(Exception):
     pass
 
@@ -344,33 +337,6 @@ def test_a_signal_saves_every_agent(whole, in_tmp, monkeypatch):
     assert_same_end(train(), whole)
 
 
-KILLED = """
-import os, signal, sys
-from itertools import count
-from rlmem.commands.cli import main
-from rlmem.loops.base import Loop
-
-calls, turn = count(1), Loop.turn
-
-def turn_until_killed(loop):
-    if next(calls) == 14:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return turn(loop)
-
-Loop.turn = turn_until_killed
-sys.exit(main())
-"""
-"""`rlmem`, killed after some rounds, when an agent is about to train on."""
-
-
-@pytest.mark.slow
-def test_kill_minus_nine(whole, in_tmp):
-    command = [sys.executable, "-c", KILLED, *COMMAND[3:], *PPO, "--dir", "p"]
-    assert run_python(command, stdout=subprocess.DEVNULL, timeout=280).returncode == -signal.SIGKILL
-    assert 0 < len(history("p")) < len(history(whole))
-    assert_same_end(train(), whole)
-
-
 @pytest.mark.slow
 def test_off_policy_agents_go_on_as_well(in_tmp, monkeypatch):
     spec = PopulationSpec(DQN, ("algo.lr=1e-6,1e-2",), agents=2, ready=50, window=40, every=60)
@@ -436,11 +402,6 @@ def test_a_dry_run_lists_the_agents(in_tmp, capsys):
 
 
 # --- on Ray ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("command", [line for line in commands("docs/clusters.md") if "--vary" in line])
-def test_the_commands_of_the_guide_are_accepted(in_tmp, command):
-    assert main([*shlex.split(command)[1:], "--dry-run"]) == 0
 
 
 MORTAL = """

@@ -382,18 +382,10 @@ def learns(run_dir: Path) -> bool:
     return bool(tail(run_dir / "metrics.jsonl"))
 
 
-def of_the_experiment(run_dir: Path) -> list[dict[str, float]]:
-    """The metrics without the measurements of this machine."""
-    kept = without_time(run_dir)
-    steps = [(row["step"], "update" in row) for row in kept]
-    assert len(set(steps)) == len(steps), "a row was written twice"
-    return kept
-
-
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("jobs", [5, 12])
 @pytest.mark.slow
-def test_a_sweep_survives_being_killed_twice(memories, capsys, jobs):
+def test_a_sweep_survives_being_killed_twice(memories, jobs):
     """One job raises, one is killed once, one finds its directory half written, two are cut short."""
     fates = ["Slow", "Slow", "Raises", "Killed", *["Fine"] * (jobs - 4)]
     lines = ["  - memory._target_: [" + ", ".join(f"fateful.{fate}" for fate in fates) + "]"]
@@ -422,55 +414,24 @@ def test_a_sweep_survives_being_killed_twice(memories, capsys, jobs):
         assert (a.wait(600), b.wait(600)) == (1, 1)
 
     found = {job.name: job for job in made.jobs()}
-    assert Counter(job.state for job in found.values()) == {"done": jobs - 1, "failed": 1}
     failed = found.pop("003-Raises-seed2")
-    assert (failed.state, failed.failures, failed.exit_code) == ("failed", 2, 1)
-    assert failed.error == "RuntimeError: boom"
+    assert (failed.state, failed.failures, failed.exit_code, failed.error) == ("failed", 2, 1, "RuntimeError: boom")
     for said in ("a.txt", "b.txt"):
         named, counted = Path(said).read_text().splitlines()[-2:]
-        log = log_file(folder, failed.name)
-        assert named.startswith(f"rlmem: error: {failed.name} failed (exit code 1, attempt {failed.attempts}): ")
-        assert named.endswith(f"RuntimeError: boom; see {log}")
+        assert f"{failed.name} failed (exit code 1, attempt {failed.attempts}): RuntimeError: boom; see " in named
         assert counted.startswith(f"rlmem: error: 1 of {jobs} jobs failed; again ")
-    assert found["004-Killed-seed3"].failures == 1
     assert half.with_name(f"{half.name}.damaged").is_dir()
-
     for name, job in found.items():
-        assert job.failures == (name == "004-Killed-seed3")
+        assert (job.state, job.failures) == ("done", name == "004-Killed-seed3")
         log, about = log_file(folder, name).read_text(), json.loads((folder / name / "run.json").read_text())
-        assert log.count("=== attempt ") == job.attempts
-        assert "another process" not in log
+        assert log.count("=== attempt ") == job.attempts and "another process" not in log
         assert 1 + len(about.get("resumed", [])) <= job.attempts
-        assert job.result == of_the_experiment(folder / name)[-1]["eval/greedy/return_mean"]
+        assert job.result == read_jsonl(folder / name / "metrics.jsonl")[-1]["eval/greedy/return_mean"]
     resumed = [name for name in found if "resumed" in json.loads((folder / name / "run.json").read_text())]
     assert {"001-Slow-seed0", "004-Killed-seed3"} <= set(resumed)
-    about = json.loads((folder / "001-Slow-seed0" / "run.json").read_text())
-    assert about["resumed"][0]["step"] > 0 or sys.platform != "linux"  # it saved when its sweep died
     for name in {*resumed, half.name}:
         assert main(["train", *found[name].overrides, f"run_dir=twins/{name}"]) == 0
-        assert of_the_experiment(folder / name) == of_the_experiment(Path("twins") / name)
-
-    assert main(["sweep", "status", str(folder), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out.rpartition("\n{\n")[2].join(["{\n", ""]))
-    assert told["counts"] == {"done": jobs - 1, "failed": 1}
-    assert [job["steps"] for job in told["jobs"] if job["state"] == "done"] == [384] * (jobs - 1)
-
-
-SAYS = """
-import os, sys
-import numpy
-file = open(f"{sys.argv[1]}.txt", "w")
-file.write(f"{'torch' in sys.modules} {os.environ['WHO']} {numpy.random.rand()}")  # and left open
-sys.exit(int(os.getsid(0) == os.getpid()) * 2)
-"""
-
-
-def test_what_a_server_starts_is_a_process_of_its_own(in_tmp):
-    for name in ("one", "other"):
-        assert Python([sys.executable, "-c", SAYS, name], env={**os.environ, "WHO": name}).wait() == 2
-    said = [Path(f"{name}.txt").read_text().split() for name in ("one", "other")]
-    assert [line[:2] for line in said] == [["True", "one"], ["True", "other"]]
-    assert said[0][2] != said[1][2]
+        assert without_time(folder / name) == without_time(Path("twins") / name)
 
 
 def test_gpus_and_threads_are_shared_out(tmp_path, monkeypatch):

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 from rlmem_envs.occlusion import workers
 from small_runs import CUE
+from spoilt import resealed, set_value
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
@@ -28,7 +28,7 @@ from rlmem.core.errors import UserError
 from rlmem.jobs.manifest import Job, Manifest
 from rlmem.jobs.spec import SweepSpec
 from rlmem.record import rundir
-from rlmem.record.checkpoint import Checkpoints, sha256
+from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.trust import SUPER_JOURNAL
 from rlmem.run.stored import stored_config
 from rlmem.run.train import train
@@ -70,17 +70,7 @@ Spoil = Callable[[Path], None]
 def setting(path: str, value: Any) -> Spoil:
     """The value at a dotted path of config.yaml."""
 
-    def spoil(run_dir: Path) -> None:
-        file = run_dir / "config.yaml"
-        values = yaml.safe_load(file.read_text())
-        *parents, last = path.split(".")
-        node = values
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[last] = value
-        file.write_text(yaml.safe_dump(values, sort_keys=False))
-
-    return spoil
+    return lambda run_dir: set_value(run_dir / "config.yaml", path, value)
 
 
 def text(old: str, new: str, name: str = "config.yaml") -> Spoil:
@@ -115,8 +105,7 @@ def pickled(run_dir: Path) -> None:
             return open, ("canary", "w")
 
     (path,) = Checkpoints(run_dir / "checkpoints").paths()
-    torch.save({"agent": Evil(), "experiment": {}, "step": 32}, path)
-    path.with_suffix(".sha256").write_text(sha256(path))
+    resealed(path, {"agent": Evil(), "experiment": {}, "step": 32})
 
 
 def pipe(run_dir: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import ROOT, changed, small_run
+from spoilt import resealed
 
 import rlmem
 from rlmem.commands.cli import main
@@ -58,8 +59,7 @@ def rewritten(run_dir: Path, change: Callable[[dict], None]) -> Path:
     path = Checkpoints(run_dir / "checkpoints").paths()[-1]
     state = torch.load(path, weights_only=True)
     change(state)
-    torch.save(state, path)
-    path.with_suffix(".sha256").write_text(sha256(path))
+    resealed(path, state)
     return path
 
 

@@ -2,22 +2,26 @@
 
 import json
 import os
+import re
 import shutil
+import warnings
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
-from helpers import assert_same_end, killed_at, small_run
+from helpers import assert_same_end, fast_only, killed_at, small_run
 from small_runs import RECALL
+from spoilt import damage, resealed
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.core.errors import UserError
 from rlmem.loops.base import Loop
 from rlmem.record import rundir
-from rlmem.record.checkpoint import Checkpoints, sha256
+from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import Recorder, read_jsonl
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import resume, train
@@ -41,10 +45,6 @@ def cut(whole, in_tmp) -> Path:
     return Path("cut")
 
 
-def lines(path: Path) -> list[bytes]:
-    return path.read_bytes().splitlines(keepends=True)
-
-
 def with_another_digit(text: bytes, at: int) -> bytes:
     """`text` with one byte changed to a digit that it is not."""
     changed = bytearray(text)
@@ -52,33 +52,21 @@ def with_another_digit(text: bytes, at: int) -> bytes:
     return bytes(changed)
 
 
-def without(kept: list[bytes]) -> list[bytes]:
-    return kept[1:]
+CHANGES: dict[str, Callable[[list[bytes]], list[bytes]]] = {
+    "without": lambda rows: rows[1:],
+    "doubled": lambda rows: [rows[0], *rows],
+    "of another step": lambda rows: [json.dumps(json.loads(rows[0]) | {"step": 1}).encode() + b"\n", *rows[1:]],
+    "swapped": lambda rows: [rows[1], rows[0], *rows[2:]],
+    "without line end": lambda rows: [rows[0][:-1] + b" ", *rows[1:]],
+}
+AT_ONCE = [("metrics", "without"), ("episodes", "of another step"), ("metrics", "without line end")]
 
 
-def doubled(kept: list[bytes]) -> list[bytes]:
-    return [kept[0], *kept]
-
-
-def of_another(kept: list[bytes]) -> list[bytes]:
-    row = json.loads(kept[0])
-    return [json.dumps(row | {"step": row["step"] + 1}).encode() + b"\n", *kept[1:]]
-
-
-def swapped(kept: list[bytes]) -> list[bytes]:
-    return [kept[1], kept[0], *kept[2:]]
-
-
-def without_line_end(kept: list[bytes]) -> list[bytes]:
-    return [kept[0][:-1] + b" ", *kept[1:]]
-
-
-@pytest.mark.parametrize("name", ["metrics", "episodes"])
-@pytest.mark.parametrize("change", [without, doubled, of_another, swapped, without_line_end])
+@pytest.mark.parametrize(("name", "change"), fast_only(AT_ONCE, product(("metrics", "episodes"), CHANGES)))
 @pytest.mark.filterwarnings("ignore:.*falling back")
 def test_a_row_that_is_not_what_was_written_is_noticed(cut, name, change):
     path, first = cut / f"{name}.jsonl", Checkpoints(cut / "checkpoints").paths()[0]
-    path.write_bytes(b"".join(change(lines(path))))
+    path.write_bytes(b"".join(CHANGES[change](path.read_bytes().splitlines(keepends=True))))
     first.unlink()  # before there was any row
     with pytest.raises(UserError, match=r"no intact checkpoint in cut/checkpoints, of which the record has all rows"):
         resume(cut, [])
@@ -95,58 +83,41 @@ def test_a_row_that_changed_late_costs_the_checkpoints_that_knew_it(cut, whole):
     assert_same_end(cut, whole)
 
 
+TOUCHES: dict[str, Callable[[Path], object]] = {
+    "deleted": Path.unlink,
+    "replaced": lambda path: os.replace(shutil.copy(path, "copy"), path),
+    "changed": lambda path: path.write_bytes(path.read_bytes() + b"{}\n"),
+    "edited": lambda path: path.write_bytes(with_another_digit(path.read_bytes(), -3)),
+    "lost": lambda path: shutil.rmtree(path.parent),
+}
+
+
 @pytest.mark.parametrize(
-    ("gone", "then"),
-    [("", "deleted"), *product(("metrics.jsonl", "episodes.jsonl"), ("deleted", "replaced", "changed"))],
+    ("name", "touch"),
+    fast_only(
+        [
+            ("metrics.jsonl", "edited"),
+            ("episodes.jsonl", "replaced"),
+            ("config.yaml", "deleted"),
+            ("metrics.jsonl", "lost"),
+        ],
+        [("config.yaml", "deleted"), *product(("metrics.jsonl", "episodes.jsonl"), TOUCHES)],
+    ),
 )
-def test_a_record_that_somebody_touches_while_it_is_written_stops_the_run(in_tmp, monkeypatch, capsys, gone, then):
+def test_a_record_that_somebody_touches_while_it_is_written_stops_the_run(in_tmp, monkeypatch, capsys, name, touch):
     turn = Loop.turn
 
     def turned(loop: Loop) -> None:
         turn(loop)
-        path = Path("run") / gone
         if loop.updates == 1:
-            if then == "changed":
-                path.write_bytes(path.read_bytes() + b"{}\n")
-            elif then == "replaced":
-                os.replace(shutil.copy(path, "copy"), path)
-            elif gone:
-                path.unlink()
-            else:
-                shutil.rmtree(path)
+            TOUCHES[touch](Path("run") / name)
 
     monkeypatch.setattr(Loop, "turn", turned)
     assert main(["train", *RECALL, *SHORT, "run_dir=run"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"{gone or 'metrics.jsonl'} was {then} while the run was training" in line
-    assert gone or not Path("run").exists()
-
-
-def test_an_edit_that_keeps_the_length_is_noticed_at_the_next_checkpoint(in_tmp, monkeypatch, capsys):
-    turn = Loop.turn
-
-    def turned(loop: Loop) -> None:
-        turn(loop)
-        path = Path("run/metrics.jsonl")
-        if loop.updates == 1:
-            path.write_bytes(with_another_digit(path.read_bytes(), -3))
-
-    monkeypatch.setattr(Loop, "turn", turned)
-    assert main(["train", *RECALL, *SHORT, "run_dir=run"]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "run/metrics.jsonl was changed while the run was training" in line
-
-
-def test_a_description_that_is_taken_away_stops_the_run(in_tmp, monkeypatch, capsys):
-    turn = Loop.turn
-
-    def turned(loop: Loop) -> None:
-        turn(loop)
-        Path("run/config.yaml").unlink(missing_ok=True)
-
-    monkeypatch.setattr(Loop, "turn", turned)
-    assert main(["train", *RECALL, *SHORT, "run_dir=run"]) == 1
-    assert "run/config.yaml was deleted while the run was training" in capsys.readouterr().err
+    then = {"edited": "changed", "lost": "deleted"}.get(touch, touch)
+    assert re.search(rf"(metrics|episodes)\.jsonl was {then} while|{name} was {then} while", line)
+    assert Path("run").exists() == (touch != "lost")
 
 
 def test_a_metric_may_be_a_tensor_of_one_number(in_tmp):
@@ -232,11 +203,6 @@ def test_asking_whether_a_directory_can_be_written_leaves_nothing(in_tmp, monkey
 # --- checkpoints that are none ---------------------------------------------------------------------------------------
 
 
-def resealed(path: Path, state: object) -> None:
-    torch.save(state, path)
-    path.with_suffix(".sha256").write_text(sha256(path))
-
-
 def of(path: Path) -> dict:
     return torch.load(path, weights_only=True)
 
@@ -274,7 +240,7 @@ def moments(tree: object) -> object:
     return tree
 
 
-@pytest.mark.parametrize("what", [pytest.param(w, marks=[pytest.mark.slow] * (i % 2)) for i, w in enumerate(WRONG)])
+@pytest.mark.parametrize("what", fast_only(["a list", "a record of other sizes", "parameters of other sizes"], WRONG))
 @pytest.mark.filterwarnings("ignore:.*falling back")
 def test_a_checkpoint_of_the_wrong_shape_is_refused_or_passed_over(cut, whole, capsys, what):
     """Its checksum is right. Either the one before is taken, or one line says what is wrong."""
@@ -290,8 +256,39 @@ def test_a_checkpoint_of_the_wrong_shape_is_refused_or_passed_over(cut, whole, c
         assert line.startswith("rlmem: error: cut")
 
 
-@pytest.mark.parametrize("suffix", [".pt", ".sha256"])
-@pytest.mark.parametrize("command", ["resume", "eval", "report"])
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_random_damage_is_survived_or_refused_in_one_line(cut, whole, capsys):
+    """By `resume`, or by the same command again; `eval` says the same of it, or refuses."""
+    again = ["train", *RECALL, *SHORT, "run_dir=again", "on_exists=resume"]
+    survived = 0
+    for case in range(150):
+        draw = Random(case)
+        shutil.rmtree("again", ignore_errors=True)
+        shutil.copytree(cut, "again")
+        files = sorted(path for path in Path("again").rglob("*") if path.is_file() and path.stat().st_size)
+        damages = [damage(draw.choice(files), draw)]
+        for command in (["eval", "again", "--episodes", "2"], ["resume", "again"], again):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                code = main(command)
+            answer = capsys.readouterr().err
+            lines = [line for line in answer.splitlines() if line.startswith("rlmem: ")]
+            assert code in (0, 2) and len(lines) == (code == 2), f"{damages}: {command}: {answer}"
+            if code == 0 and command[0] != "eval":
+                assert_same_end("again", whole)
+                survived += 1
+                break
+    assert survived, "some damage costs no more than the steps since a checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "command"),
+    fast_only(
+        [(".pt", "resume"), (".sha256", "eval"), (".pt", "report")],
+        product((".pt", ".sha256"), ("resume", "eval", "report")),
+    ),
+)
 def test_a_folder_with_the_name_of_a_file_is_named(cut, capsys, suffix, command):
     newest = Checkpoints(cut / "checkpoints").paths()[-1].with_suffix(suffix)
     newest.unlink()

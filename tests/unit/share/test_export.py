@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 import torch
 from gymnasium import spaces
-from helpers import fast_only, small_run
+from helpers import small_run
 from small_runs import CONTINUOUS, DISCRETE, LIVED, MATRIX, REPLAYED
 
 import rlmem
@@ -36,7 +36,8 @@ def trained(memory: str, algo: str = "ppo", *overrides: str) -> rlmem.Run:
     )
 
 
-@pytest.mark.parametrize(("memory", "algo"), fast_only([("gru", "ppo")], product(MEMORIES, ALGOS)))
+@pytest.mark.slow
+@pytest.mark.parametrize(("memory", "algo"), product(MEMORIES, ALGOS))
 def test_every_memory_exports_and_does_what_the_agent_does(in_tmp, memory, algo):
     run = trained(memory, algo)
     try:
@@ -56,9 +57,7 @@ def test_every_memory_exports_and_does_what_the_agent_does(in_tmp, memory, algo)
 @pytest.mark.parametrize("algo", ["impala", "sacd", "td3", "dqn_memoroid"])
 def test_every_algorithm_exports(in_tmp, algo):
     env = CONTINUOUS if algo == "td3" else DISCRETE
-    settings = {"impala": LIVED["impala"], "dqn_memoroid": ["algo.random_steps=300", "algo.learning_starts=300"]}.get(
-        algo, REPLAYED
-    )
+    settings = (LIVED | {"dqn_memoroid": REPLAYED[2:]}).get(algo, REPLAYED)
     run = rlmem.Run(small_run(env, "memory=gru", "memory.hidden_size=16", f"algo={algo}", *settings, base=MATRIX))
     assert card_of(run.export(episodes=2))["compared"]["largest"] < 1e-5
 
@@ -90,17 +89,14 @@ class Spaces(gym.Env):
         return self.observation_space.sample(), 0.5, bool(self.np_random.random() < 0.1), False, {}
 
 
-@pytest.mark.parametrize("name", fast_only(["several"], SPACES))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SPACES)
 def test_every_space_exports(in_tmp, name):
     if "rlmem-test/Spaces-v0" not in gym.registry:
         gym.register("rlmem-test/Spaces-v0", Spaces)
     algo, image = SPACES[name][2], SPACES[name][0].dtype == np.uint8
-    env = [
-        "env=gym",
-        "env.id=rlmem-test/Spaces-v0",
-        f"env.kwargs.name='{name}'",
-        f"encoder={'cnn' if image else 'mlp'}",
-    ]
+    encoder = "encoder=cnn" if image else "encoder=mlp"
+    env = ["env=gym", "env.id=rlmem-test/Spaces-v0", f"env.kwargs.name='{name}'", encoder]
     given = [line for line in MATRIX if "encoder" not in line] + ["memory=gru", "memory.hidden_size=8", f"algo={algo}"]
     run = rlmem.Run(small_run(*env, *LIVED.get(algo, REPLAYED), base=given))
     assert card_of(run.export(episodes=2))["compared"]["largest"] < 1e-5
@@ -108,7 +104,10 @@ def test_every_space_exports(in_tmp, name):
 
 def test_an_exported_agent_needs_no_rlmem_and_forgets_at_a_start(in_tmp):
     run = trained("gru")
-    policy = onnxruntime.InferenceSession(run.export(episodes=2))
+    path = run.export(episodes=2)
+    compared = card_of(path)["compared"]
+    assert (compared["steps"], compared["actions"], compared["of"]) == (256, 0, 2048) and compared["largest"] < 1e-5
+    policy = onnxruntime.InferenceSession(path)
     inputs = {i.name: i for i in policy.get_inputs()}
     assert list(inputs) == ["obs", "start", "reward", "state_prev_action", "state"]
     names = [output.name for output in policy.get_outputs()]
