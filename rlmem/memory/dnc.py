@@ -6,10 +6,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.core.types import PositiveInt
 from rlmem.memory.base import RecurrentCell
 from rlmem.scan import Linear
+from rlmem.scan.cells import over_steps
 
 State = dict[str, Tensor]
 
@@ -64,9 +66,19 @@ class DNC(RecurrentCell):
         self.W_y = Linear(z_size, hidden_size)
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        h, s = controller(self.W_x(x) + self.U(state["z"]), state["s"])
+        z, state = self.slot(self.W_x(x), state)
+        return self.W_y(z), state
+
+    def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
+        sizes = packed.batch_sizes.tolist()
+        z, final = over_steps(self.slot, self.W_x(packed.data).split(sizes), sizes, state)
+        return self.W_y(z), final
+
+    def slot(self, drive: Tensor, state: State) -> tuple[Tensor, State]:
+        """z and the state after one slot, from the input's part [n, 4 H] of the controller's gates."""
+        h, s = controller(drive + self.U(state["z"]), state["s"])
         state = access(interface(self.W_xi(h), self.R, self.W), h, s, state)
-        return self.W_y(state["z"]), state
+        return state["z"], state
 
 
 class Interface(NamedTuple):

@@ -9,9 +9,8 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_flatten
 
 from rlmem.core.errors import UserError
-from rlmem.memory.lru import LRU
+from rlmem.memory.lru import LRU, S5
 from rlmem.memory.s4d import S4D
-from rlmem.memory.s5 import S5
 from rlmem.memory.s6 import S6
 from rlmem.scan import selective
 

@@ -12,7 +12,7 @@ import torch
 import triton_cases
 from helpers import ROOT
 
-from rlmem.memory.fwp import FWP
+from rlmem.memory.linear_attention import FWP
 from rlmem.scan import native
 
 pytestmark = pytest.mark.gpu
