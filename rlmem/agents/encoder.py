@@ -8,8 +8,7 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.agents.layers import orthogonal
-from rlmem.agents.running import RunningNorm
+from rlmem.agents.layers import RunningNorm, orthogonal
 from rlmem.core.spaces import JointActions, component_sizes, is_flat
 from rlmem.core.types import Inputs, NonNegativeInt, PositiveInt
 from rlmem.scan import Linear

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlmem.agents.encoder import Embedding, Features, InputEncoder
-from rlmem.agents.layers import orthogonal
-from rlmem.agents.running import name_leaf
+from rlmem.agents.layers import name_leaf, orthogonal
 from rlmem.core.spaces import by_path, channels_first, chosen, is_image, is_tree
 from rlmem.core.types import NonNegativeInt, PositiveInt
 from rlmem.scan import Linear

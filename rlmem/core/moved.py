@@ -13,6 +13,8 @@ MOVED = {
     "rlmem.agents.head_settings": "rlmem.agents.layers",
     "rlmem.agents.image": "rlmem.agents.leaves",
     "rlmem.agents.plain": "rlmem.agents.encoder",
+    "rlmem.agents.running": "rlmem.agents.layers",
+    "rlmem.algos.pqn": "rlmem.algos.dqn",
     "rlmem.api.exporting": "rlmem.share",
     "rlmem.api.hub": "rlmem.share",
     "rlmem.api.trained": "rlmem.run.trained",
@@ -31,17 +33,17 @@ MOVED = {
     "rlmem.memory.fwp": "rlmem.memory.linear_attention",
     "rlmem.memory.heads": "rlmem.memory.blocks",
     "rlmem.memory.lstm": "rlmem.memory.gru",
+    "rlmem.memory.mamba2": "rlmem.memory.s6",
     "rlmem.memory.minlstm": "rlmem.memory.mingru",
     "rlmem.memory.mlstm": "rlmem.memory.xlstm",
+    "rlmem.memory.s4d": "rlmem.memory.s6",
     "rlmem.memory.s5": "rlmem.memory.lru",
     "rlmem.memory.slstm": "rlmem.memory.xlstm",
     "rlmem.memory.torch_cell": "rlmem.memory.gru",
     "rlmem.nets": "rlmem.agents",
     "rlmem.nets.distributions": "rlmem.agents.heads",
     "rlmem.nets.few_inputs": "rlmem.agents.encoder",
-    "rlmem.nets.image": "rlmem.agents.leaves",
     "rlmem.nets.off_policy_heads": "rlmem.agents.heads",
-    "rlmem.nets.plain": "rlmem.agents.encoder",
     "rlmem.parallel": "rlmem.core.parallel",
     "rlmem.parallel.start": "rlmem.core.launch",
     "rlmem.population": "rlmem.jobs.population",
@@ -50,6 +52,10 @@ MOVED = {
     "rlmem.report.profile": "rlmem.evidence.profile",
     "rlmem.reproduction": "rlmem.evidence",
     "rlmem.scan.convolution": "rlmem.memory.blocks",
+    "rlmem.scan.hadamard": "rlmem.scan.walk",
+    "rlmem.scan.selective": "rlmem.scan.walk",
+    "rlmem.scan.triton_gate_kernels": "rlmem.scan.triton_kernels",
+    "rlmem.scan.triton_matrix_kernels": "rlmem.scan.triton_kernels",
     "rlmem.seeding": "rlmem.core.seeding",
     "rlmem.spaces": "rlmem.core.spaces",
     "rlmem.stats": "rlmem.evidence.statistics",
@@ -77,7 +83,7 @@ def current(name: str) -> str:
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         if new := MOVED.get(".".join(parts[:length])):
-            return ".".join([new, *parts[length:]])
+            return current(".".join([new, *parts[length:]]))
     return name
 
 

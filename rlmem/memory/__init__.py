@@ -19,7 +19,6 @@ from rlmem.memory.lmu import LMU as LMU
 from rlmem.memory.lprnn import LPRNN as LPRNN
 from rlmem.memory.lru import LRU as LRU
 from rlmem.memory.lru import S5 as S5
-from rlmem.memory.mamba2 import Mamba2 as Mamba2
 from rlmem.memory.mingru import MinGRU as MinGRU
 from rlmem.memory.mingru import MinLSTM as MinLSTM
 from rlmem.memory.mlp import MLP as MLP
@@ -29,9 +28,10 @@ from rlmem.memory.rglru import RGLRU as RGLRU
 from rlmem.memory.rtu import RTU as RTU
 from rlmem.memory.rtu import NonlinearRTU as NonlinearRTU
 from rlmem.memory.rwkv7 import RWKV7 as RWKV7
-from rlmem.memory.s4d import S4D as S4D
+from rlmem.memory.s6 import S4D as S4D
 from rlmem.memory.s6 import S6 as S6
 from rlmem.memory.s6 import DiagonalS6 as DiagonalS6
+from rlmem.memory.s6 import Mamba2 as Mamba2
 from rlmem.memory.shm import SHM as SHM
 from rlmem.memory.stack import Clocked as Clocked
 from rlmem.memory.stack import Stack as Stack
