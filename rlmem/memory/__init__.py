@@ -6,14 +6,12 @@ from rlmem.memory.base import RecurrentCell as RecurrentCell
 from rlmem.memory.brc import BRC as BRC
 from rlmem.memory.dnc import DNC as DNC
 from rlmem.memory.ffm import FFM as FFM
-from rlmem.memory.gated_deltanet import GatedDeltaNet as GatedDeltaNet
-from rlmem.memory.gpt import GPT as GPT
 from rlmem.memory.gru import GRU as GRU
 from rlmem.memory.gru import LSTM as LSTM
 from rlmem.memory.gru import Elman as Elman
-from rlmem.memory.gtrxl import GTrXL as GTrXL
 from rlmem.memory.indrnn import IndRNN as IndRNN
 from rlmem.memory.linear_attention import FWP as FWP
+from rlmem.memory.linear_attention import GatedDeltaNet as GatedDeltaNet
 from rlmem.memory.linear_attention import LinearAttention as LinearAttention
 from rlmem.memory.lmu import LMU as LMU
 from rlmem.memory.lprnn import LPRNN as LPRNN
@@ -35,7 +33,9 @@ from rlmem.memory.s6 import Mamba2 as Mamba2
 from rlmem.memory.shm import SHM as SHM
 from rlmem.memory.stack import Clocked as Clocked
 from rlmem.memory.stack import Stack as Stack
-from rlmem.memory.tcn import TCN as TCN
+from rlmem.memory.transformers import GPT as GPT
+from rlmem.memory.transformers import GTrXL as GTrXL
+from rlmem.memory.window import TCN as TCN
 from rlmem.memory.window import FrameStack as FrameStack
 from rlmem.memory.window import Window as Window
 from rlmem.memory.xlstm import MLSTM as MLSTM

@@ -22,8 +22,8 @@ from rlmem.scan.triton_matrix import matrix_scan
 CELLS = 1 << 19
 """Numbers [B, K, H, H] that a chunk of K slots of SHM may hold at a time."""
 STATES_AT_ONCE = {"cpu": 2**20, "cuda": 2**24}
-"""Numbers of h of S6 that are held at once where there is no kernel. On a CPU that is also faster than holding all, since
-a piece stays in the cache."""
+"""Numbers of h of S6 that are held at once where there is no kernel. On a CPU that is also faster than holding all: a
+piece stays in the cache."""
 KEPT = 1 << 15
 """Numbers of h of a block of channels that the slots of a piece may hold while the kernel walks them again."""
 BLOCK = 32
