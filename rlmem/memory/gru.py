@@ -187,7 +187,8 @@ class LSTM(TorchCell):
         return h, (h, c)
 
     def states(self, p: Tensor, state: State, sizes: Tensor) -> State:
-        return cells.lstm(p, *state, self.rnn.all_weights[0][1], sizes, self.panels_of_U)
+        h, c = state
+        return cells.lstm(p, h, c, self.rnn.all_weights[0][1], sizes, self.panels_of_U)
 
 
 class Elman(TorchCell):
