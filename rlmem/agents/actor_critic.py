@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from rlmem.agents.encoder import InputEncoder
 from rlmem.agents.graphs import Graphs, recorded
 from rlmem.agents.heads import PolicyHead
-from rlmem.agents.layers import VALUE_GAIN, HeadLayers
-from rlmem.agents.running import RunningNorm
+from rlmem.agents.layers import VALUE_GAIN, HeadLayers, RunningNorm
 from rlmem.agents.trunk import Trunks
 from rlmem.core.types import Batch, Inputs, State, action_mask, to_device
 

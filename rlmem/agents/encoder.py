@@ -8,8 +8,7 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlmem.agents.layers import orthogonal
-from rlmem.agents.running import RunningNorm
+from rlmem.agents.layers import RunningNorm, orthogonal
 from rlmem.core.spaces import JointActions, component_sizes, is_flat
 from rlmem.core.types import Inputs, NonNegativeInt, PositiveInt
 from rlmem.scan import Linear
@@ -279,3 +278,28 @@ class FewInputs:
         action = action.masked_fill(inputs.start, self.kinds)
         number = torch.add(self.observations.index(inputs.obs.long() - self.first), action, alpha=self.observations.n)
         return number.clamp_(0, self.count - 1)  # padding may be anything
+
+
+class Plain(InputEncoder):
+    """Observation and, by choice, previous action, previous reward and start flag side by side: x [..., D].
+
+    Discrete observations are one-hot. This is the input of the supervised LP-RNN and LSTM of Stepleton et al. 2018
+    (arXiv:1805.04955, figures 11 and 13a), which have no embedding.
+
+    normalise_obs: see `InputEncoder`
+    """
+
+    def __init__(
+        self,
+        observation_space: Space,
+        action_space: Space,
+        prev_action: bool = False,
+        prev_reward: bool = False,
+        start_flag: bool = False,
+        normalise_obs: bool = False,
+    ):
+        super().__init__(observation_space, action_space, 0, prev_action, prev_reward, start_flag, normalise_obs)
+        self.output_size = self.obs_features.size + self.plain_size
+
+    def forward(self, obs: Tensor, prev_action: Tensor, prev_reward: Tensor, start: Tensor) -> Tensor:
+        return self.beside(self.obs_features(obs).float(), prev_action, prev_reward, start)

@@ -1,11 +1,12 @@
-"""Plain layers shared by encoders and heads."""
+"""Plain layers shared by encoders and heads, and the normalisation of observations."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from rlmem.core.types import PositiveInt
 from rlmem.scan import Linear
@@ -20,6 +21,11 @@ HeadInit = Literal["small_output", "orthogonal", "torch"]
 VALUE_GAIN, POLICY_GAIN = 1.0, 0.01
 """Gains of an orthogonal output (Dhariwal et al. 2017, OpenAI Baselines; Huang et al. 2022, "The 37 implementation
 details of PPO", detail 2)."""
+
+MOST = 10.0
+"""Where normalised observations are clipped, as in VecNormalize."""
+LEAST_STD = 1e-4
+"""The least standard deviation to divide by, of the order of VecNormalize's: constant observations become zeros."""
 
 
 def orthogonal(layer: nn.Linear) -> nn.Linear:
@@ -110,3 +116,54 @@ class NormedHeadSettings(HeadSettings):
     @property
     def head_layers(self) -> HeadLayers:
         return replace(super().head_layers, layer_norm=self.layer_norm)
+
+
+class RunningNorm(nn.Module):
+    """Observations [..., D], normalised by the statistics of all that were added; VecNormalize of Stable-Baselines3.
+
+        y = clip((x - mean) / max(std, 1e-4), -10, 10)
+
+    Engstrom et al. 2020 (arXiv:2005.12729) measure what it is worth in PPO. Before anything was added, the mean is 0
+    and the standard deviation 1. The statistics are buffers, hence a part of the agent, and float64 even in an agent
+    of float32, in which one observation among 1e9 would change nothing. Reading does not change them.
+
+    size: D
+    leaf: of observations of several parts, the path of the one that it normalises; None: observations have one part
+    """
+
+    leaf: str | None = None
+    count: Tensor
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("mean", torch.zeros(size, dtype=torch.float64))
+        self.register_buffer("variance", torch.ones(size, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., D] of any real type to y [..., D] of float64."""
+        std = self.variance.sqrt().clamp(min=LEAST_STD)
+        return ((x - self.mean) / std).clamp(-MOST, MOST)
+
+    @torch.no_grad()
+    def add(self, count: Tensor, mean: Tensor, variance: Tensor) -> None:
+        """Merge the statistics of further observations into those so far (Chan et al. 1983, pairwise).
+
+        count: how many there are, []; none change nothing
+        mean: their mean [D]
+        variance: their variance [D], the mean squared deviation from `mean`
+        """
+        self.count += count
+        new = count / self.count.clamp(min=1)
+        old, shift = 1 - new, mean - self.mean
+        self.mean += new * shift
+        self.variance.copy_(old * self.variance + new * variance + old * new * shift.square())
+
+
+def name_leaf(module: nn.Module, leaf: str) -> None:
+    """Say of which leaf the statistics in a module are."""
+    for part in module.modules():
+        if isinstance(part, RunningNorm):
+            part.leaf = leaf

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from rlmem.agents.encoder import InputEncoder
 from rlmem.agents.graphs import recorded
-from rlmem.agents.running import name_leaf
+from rlmem.agents.layers import name_leaf
 from rlmem.batching import unroll
 from rlmem.core.types import Batch, Inputs, State
 from rlmem.memory.base import Memory, Projecting

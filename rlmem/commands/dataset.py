@@ -97,7 +97,7 @@ def _info(places: Sequence[str], overrides: Sequence[str], json: bool) -> str:
 
     found = read(Path(places[0]))
     attrs = found.attrs | {name: _parsed(text) for name, text in found.attrs.items() if name in IN_JSON}
-    intact = attrs.get("sha256_observations", found.sha256) == found.sha256
+    intact = attrs.get("sha256_observations") in (None, found.digest("observations"))
     if json:
         lengths, returns = found.lengths, found.returns
         numbers = {"episodes": len(lengths), "transitions": len(found.rewards), "returns": returns.tolist()}

@@ -16,6 +16,10 @@ MOVED = {
     "rlmem.agents.head_settings": "rlmem.agents.layers",
     "rlmem.analysis.declared": "rlmem.analysis",
     "rlmem.analysis.readout": "rlmem.analysis.features",
+    "rlmem.agents.image": "rlmem.agents.leaves",
+    "rlmem.agents.plain": "rlmem.agents.encoder",
+    "rlmem.agents.running": "rlmem.agents.layers",
+    "rlmem.algos.pqn": "rlmem.algos.dqn",
     "rlmem.api.exporting": "rlmem.share",
     "rlmem.api.hub": "rlmem.share",
     "rlmem.api.trained": "rlmem.run.trained",
@@ -40,7 +44,22 @@ MOVED = {
     "rlmem.losses.reduce": "rlmem.losses.on_policy",
     "rlmem.losses.returns": "rlmem.losses.on_policy",
     "rlmem.losses.sac": "rlmem.losses.off_policy",
+    "rlmem.memory.clocked": "rlmem.memory.stack",
+    "rlmem.memory.elman": "rlmem.memory.gru",
+    "rlmem.memory.frame_stack": "rlmem.memory.window",
+    "rlmem.memory.fwp": "rlmem.memory.linear_attention",
+    "rlmem.memory.gated_deltanet": "rlmem.memory.linear_attention",
+    "rlmem.memory.gpt": "rlmem.memory.transformers",
+    "rlmem.memory.gtrxl": "rlmem.memory.transformers",
     "rlmem.memory.heads": "rlmem.memory.blocks",
+    "rlmem.memory.lstm": "rlmem.memory.gru",
+    "rlmem.memory.mamba2": "rlmem.memory.s6",
+    "rlmem.memory.minlstm": "rlmem.memory.mingru",
+    "rlmem.memory.mlstm": "rlmem.memory.xlstm",
+    "rlmem.memory.s4d": "rlmem.memory.s6",
+    "rlmem.memory.s5": "rlmem.memory.lru",
+    "rlmem.memory.slstm": "rlmem.memory.xlstm",
+    "rlmem.memory.tcn": "rlmem.memory.window",
     "rlmem.memory.torch_cell": "rlmem.memory.gru",
     "rlmem.nets": "rlmem.agents",
     "rlmem.nets.distributions": "rlmem.agents.heads",
@@ -56,6 +75,8 @@ MOVED = {
     "rlmem.report.profile": "rlmem.evidence.profile",
     "rlmem.reproduction": "rlmem.evidence",
     "rlmem.scan.convolution": "rlmem.memory.blocks",
+    "rlmem.scan.hadamard": "rlmem.scan.walk",
+    "rlmem.scan.selective": "rlmem.scan.walk",
     "rlmem.seeding": "rlmem.core.seeding",
     "rlmem.spaces": "rlmem.core.spaces",
     "rlmem.stats": "rlmem.evidence.statistics",
@@ -83,7 +104,7 @@ def current(name: str) -> str:
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         if new := MOVED.get(".".join(parts[:length])):
-            return ".".join([new, *parts[length:]])
+            return current(".".join([new, *parts[length:]]))
     return name
 
 

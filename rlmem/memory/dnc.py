@@ -1,15 +1,17 @@
 """Differentiable Neural Computer."""
 
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.utils.rnn import PackedSequence
 
 from rlmem.core.types import PositiveInt
 from rlmem.memory.base import RecurrentCell
 from rlmem.scan import Linear
+from rlmem.scan.cells import over_steps
 
 State = dict[str, Tensor]
 
@@ -64,9 +66,22 @@ class DNC(RecurrentCell):
         self.W_y = Linear(z_size, hidden_size)
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        h, s = controller(self.W_x(x) + self.U(state["z"]), state["s"])
-        state = access(interface(self.W_xi(h), self.R, self.W), h, s, state)
-        return self.W_y(state["z"]), state
+        return self.read(self.W_x(x), [len(x)], state)
+
+    def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
+        return self.read(self.W_x(packed.data), packed.batch_sizes.tolist(), state)
+
+    def read(self, drive: Tensor, sizes: list[int], state: State) -> tuple[Tensor, State]:
+        """Outputs [S, H] and final states of steps of `sizes`, from the input's part [S, 4 H] of the controller."""
+
+        def slot(drive: Tensor, before: Any) -> tuple[Tensor, Any]:
+            state, M_unit = before
+            h, s = controller(drive + self.U(state["z"]), state["s"])
+            after = access(interface(self.W_xi(h), self.R, self.W), h, s, state, M_unit)
+            return after[0]["z"], after
+
+        z, (final, _) = over_steps(slot, drive.split(sizes), sizes, (state, unit(state["M"])))
+        return self.W_y(z), final
 
 
 class Interface(NamedTuple):
@@ -105,22 +120,23 @@ def controller(pre: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
     return o * torch.tanh(s), s
 
 
-def access(ask: Interface, h: Tensor, s: Tensor, before: State) -> State:
-    """The state after one slot, given the one before it and the controller's h and s."""
+def access(ask: Interface, h: Tensor, s: Tensor, before: State, M_unit: Tensor) -> tuple[State, Tensor]:
+    """One slot: the state after it and unit(M), given those before it and the controller's h and s."""
     M, L, p, u, w_w, w_r = (before[name] for name in ("M", "L", "p", "u", "w_w", "w_r"))
     kept = reduce(torch.mul, torch.rsub(ask.free * w_r, 1).unbind(1))
     u = torch.addcmul(u + w_w, u, w_w, value=-1) * kept
-    w_w = ask.g_w * torch.lerp(content(ask.k_w, M).squeeze(1), allocation(u), ask.g_a)
+    w_w = ask.g_w * torch.lerp(content(ask.k_w, M_unit).squeeze(1), allocation(u), ask.g_a)
     w, w_row = w_w.unsqueeze(2), w_w.unsqueeze(1)
     M = torch.addcmul(M, w, torch.addcmul(ask.write, M, ask.erase, value=-1))
     L = torch.addcmul(w * p.unsqueeze(1), L, torch.rsub(w, 1) - w_row)
     L = L * (1 - torch.eye(L.shape[1], dtype=L.dtype, device=L.device))
     p = torch.addcmul(w_w, torch.rsub(w_w.sum(1, keepdim=True), 1), p)
+    M_unit = unit(M)
     by_order = torch.baddbmm(torch.bmm(ask.backward * w_r, L), ask.forward * w_r, L.mT)
-    w_r = torch.addcmul(by_order, ask.by_content, content(ask.k_r, M))
+    w_r = torch.addcmul(by_order, ask.by_content, content(ask.k_r, M_unit))
     r = torch.bmm(w_r, M)
     z = torch.cat([h, r.flatten(1)], 1)
-    return {"z": z, "s": s, "M": M, "L": L, "p": p, "u": u, "w_w": w_w, "w_r": w_r}
+    return {"z": z, "s": s, "M": M, "L": L, "p": p, "u": u, "w_w": w_w, "w_r": w_r}, M_unit
 
 
 def unit(v: Tensor) -> Tensor:
@@ -128,9 +144,9 @@ def unit(v: Tensor) -> Tensor:
     return v * torch.rsqrt(v.square().sum(-1, keepdim=True) + EPSILON)
 
 
-def content(k: Tensor, M: Tensor) -> Tensor:
-    """Weights [n, number of keys, N] by the cosine similarity of keys of norm one, or times their strengths, to M."""
-    return torch.bmm(k, unit(M).mT).softmax(2)
+def content(k: Tensor, M_unit: Tensor) -> Tensor:
+    """Weights [n, number of keys, N] by cosine similarity, from unit(M)."""
+    return torch.bmm(k, M_unit.mT).softmax(2)
 
 
 def allocation(u: Tensor) -> Tensor:

@@ -13,9 +13,8 @@ from rlmem.core.errors import UserError, one_line
 from rlmem.loops.parts import Callback
 from rlmem.memory.base import Memory
 from rlmem.memory.brc import BRC
-from rlmem.memory.gru import GRU
-from rlmem.memory.lstm import LSTM
-from rlmem.memory.slstm import SLSTM
+from rlmem.memory.gru import GRU, LSTM
+from rlmem.memory.xlstm import SLSTM
 from rlmem.scan import native, triton_scan
 
 

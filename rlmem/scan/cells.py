@@ -74,7 +74,7 @@ def slstm(
     sizes: Tensor,
     panels: Panels = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """All states h, c, n and m [S, H] of `rlmem.memory.slstm.SLSTM`; no gradient flows through m but from m0.
+    """All states h, c, n and m [S, H] of `rlmem.memory.xlstm.SLSTM`; no gradient flows through m but from m0.
 
     wx: [S, 4H], the input's part of i, f, z, o of the first head, then of the next, with all biases
     h0, c0, n0, m0: [E, H], the first states

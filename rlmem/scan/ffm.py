@@ -211,4 +211,4 @@ class _Rows:
         m, H = self.m, self.H
         block = 1 << (max(width or 0, m, H) - 1).bit_length()
         grid = (self.count,)
-        triton_scan.launch(f"triton_gate_kernels.{name}", grid, (self.p, *tensors), **more, m=m, H=H, BLOCK=block)
+        triton_scan.launch(name, grid, (self.p, *tensors), **more, m=m, H=H, BLOCK=block)

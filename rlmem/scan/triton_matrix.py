@@ -98,4 +98,4 @@ def _run(
     (B, T, V), K = v.shape, key.shape[2]
     I, J = _block(V, K)
     sizes = {"T": T, "V": V, "K": K, "LIMIT": limit, "RULE": rule, "EVERY": EVERY, "I": I, "J": J, "num_warps": 4}
-    launch(f"triton_matrix_kernels.{kernel}", (B, -(-V // I)), tensors, **sizes, **flags)
+    launch(f"matrix_{kernel}", (B, -(-V // I)), tensors, **sizes, **flags)

@@ -53,17 +53,16 @@ def _launch(kernel: str, tensors: tuple[Tensor, ...], h: Tensor, **flags: Any) -
     """Run a kernel for states h [B, T, N]."""
     B, T, N = h.shape
     flags |= {"T": T, "N": N, "COMPLEX": h.is_complex(), "BLOCK": BLOCK, "AHEAD": AHEAD, "num_warps": 2}
-    launch(f"triton_kernels.{kernel}", (B, -(-N // BLOCK)), tensors, **flags)
+    launch(kernel, (B, -(-N // BLOCK)), tensors, **flags)
 
 
 def launch(kernel: str, grid: tuple[int, ...], tensors: tuple[Tensor, ...], **flags: Any) -> None:
     """Run a kernel on the device of its tensors: Triton alone would take the current one.
 
-    kernel: "MODULE.NAME" in this package
+    kernel: its name in `triton_kernels`
     tensors: complex ones are passed as pairs, and flags as bytes
     """
-    module, name = kernel.split(".")
-    run = getattr(import_module(f"rlmem.scan.{module}"), name)[grid]
+    run = getattr(import_module("rlmem.scan.triton_kernels"), kernel)[grid]
     passed = [
         torch.view_as_real(x) if x.is_complex() else x.view(torch.uint8) if x.dtype == torch.bool else x
         for x in tensors

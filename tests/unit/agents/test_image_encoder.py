@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from rlmem.acting.collector import Collector
 from rlmem.agents.encoder import Embeddings, Encoder, Features
-from rlmem.agents.image import ImageEncoder
+from rlmem.agents.leaves import ImageEncoder
 from rlmem.batching import Replay, Tape
 from rlmem.config.compose import load
 from rlmem.core.errors import UserError

@@ -13,10 +13,8 @@ from rlmem_envs.vector import vectorise
 
 from rlmem.acting.collector import Collector
 from rlmem.agents.actor_critic import ActorCritic
-from rlmem.agents.encoder import Embeddings, Encoder, Features
-from rlmem.agents.layers import HeadLayers
-from rlmem.agents.plain import Plain
-from rlmem.agents.running import RunningNorm
+from rlmem.agents.encoder import Embeddings, Encoder, Features, Plain
+from rlmem.agents.layers import HeadLayers, RunningNorm
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.off_policy import OffPolicy
 from rlmem.core.types import Batch, Inputs

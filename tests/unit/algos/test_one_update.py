@@ -28,9 +28,9 @@ from by_hand import (
 from replayed import ALGOS, BOX, DISCRETE, actions_of, disturb, generator
 from torch.distributions import Categorical, Independent, Normal, kl_divergence
 
+from rlmem.algos.dqn import PQN
 from rlmem.algos.impala import Impala
 from rlmem.algos.ppo import PPO
-from rlmem.algos.pqn import PQN
 from rlmem.batching import Rollout, Segment, Tape
 
 GAMMA, LR, TAU, SCALE = 0.9, 0.3, 0.25, 0.5

@@ -17,12 +17,12 @@ from replayed import ALGOS, BOX, DISCRETE, OBS, actions_of, disturb, generator
 from torch import nn
 from torch.utils._pytree import tree_map
 
-from rlmem.agents.plain import Plain
+from rlmem.agents.encoder import Plain
 from rlmem.agents.trunk import Trunk
 from rlmem.algos.ppo import PPO
 from rlmem.batching import Rollout, Segment, Tape
 from rlmem.memory.base import Memory
-from rlmem.memory.lstm import LSTM
+from rlmem.memory.gru import LSTM
 
 sb3 = pytest.importorskip("stable_baselines3", minversion="2.7", reason="needs stable-baselines3 with n-step targets")
 

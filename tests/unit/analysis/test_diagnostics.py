@@ -14,9 +14,9 @@ from rlmem_envs.popgym.repeat_first import RepeatFirst
 from rlmem_envs.popgym.repeat_previous import RepeatPrevious
 
 from rlmem.agents.actor_critic import ActorCritic
+from rlmem.agents.encoder import Plain
 from rlmem.agents.layers import HeadLayers
 from rlmem.agents.off_policy import QAgent
-from rlmem.agents.plain import Plain
 from rlmem.agents.trunk import Trunk, Trunks
 from rlmem.analysis import contamination, demand, markov, multistability, output, probe
 from rlmem.analysis import recall as recall_module

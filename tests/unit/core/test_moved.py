@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from rlmem.agents.plain import Plain
+from rlmem.agents.encoder import Plain
 from rlmem.config.targets import locate
 from rlmem.core.moved import MOVED
 

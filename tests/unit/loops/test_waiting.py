@@ -25,10 +25,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rlmem.agents.actor_critic import ActorCritic
 from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.agents.trunk import Trunk
+from rlmem.algos.dqn import PQN
 from rlmem.algos.impala import Impala
 from rlmem.algos.off_policy import OffPolicy
 from rlmem.algos.ppo import PPO
-from rlmem.algos.pqn import PQN
 from rlmem.algos.supervised.base import Supervised
 from rlmem.algos.supervised.dataset.file import write
 from rlmem.algos.supervised.decision_agent import DecisionAgent

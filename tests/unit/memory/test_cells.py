@@ -14,15 +14,13 @@ from rlmem.core.errors import UserError
 from rlmem.memory.base import RecurrentCell
 from rlmem.memory.brc import BRC
 from rlmem.memory.dnc import DNC, TIE, allocation
-from rlmem.memory.elman import Elman
-from rlmem.memory.gru import GRU
+from rlmem.memory.gru import GRU, LSTM, Elman
 from rlmem.memory.indrnn import IndRNN
 from rlmem.memory.lmu import LMU, legendre_delay
 from rlmem.memory.lprnn import LPRNN
-from rlmem.memory.lstm import LSTM
 from rlmem.memory.rtu import NonlinearRTU
 from rlmem.memory.rwkv7 import RWKV7
-from rlmem.memory.slstm import SLSTM
+from rlmem.memory.xlstm import SLSTM
 from rlmem.scan import cells
 
 F64 = torch.float64

@@ -9,11 +9,9 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_flatten
 
 from rlmem.core.errors import UserError
-from rlmem.memory.lru import LRU
-from rlmem.memory.s4d import S4D
-from rlmem.memory.s5 import S5
-from rlmem.memory.s6 import S6
-from rlmem.scan import selective
+from rlmem.memory.lru import LRU, S5
+from rlmem.memory.s6 import S4D, S6
+from rlmem.scan import walk
 
 B, T, D = 3, 40, 6
 
@@ -130,7 +128,7 @@ def test_the_mamba_block_is_its_equations(conv_size, discretisation):
 def test_mamba_read_piece_by_piece_is_mamba_read_at_once(monkeypatch):
     memory = make_memory("s6", D, torch.float64, engine="chunked")
     whole = gradients(memory)
-    monkeypatch.setitem(selective.STATES_AT_ONCE, "cpu", 7 * B * 32 * 16)  # 7 slots of 32 channels, 16 states each
+    monkeypatch.setitem(walk.STATES_AT_ONCE, "cpu", 7 * B * 32 * 16)  # 7 slots of 32 channels, 16 states each
     pieces = gradients(memory)
     assert_near(pieces[0], whole[0])
     for ours, truth in zip(pieces[1], whole[1], strict=True):
@@ -143,7 +141,7 @@ def test_mamba_read_piece_by_piece_is_mamba_read_at_once(monkeypatch):
 def test_mamba_keeps_no_states_for_the_backward_pass_but_one_per_piece(monkeypatch, engine, slots, most, least):
     """Numbers that the graph keeps alive, in units of the states of all slots; at once, it is several times those."""
     memory = make_memory("s6", D, state_size=64, engine=engine)
-    monkeypatch.setitem(selective.STATES_AT_ONCE, "cpu", slots * B * 32 * 64)
+    monkeypatch.setitem(walk.STATES_AT_ONCE, "cpu", slots * B * 32 * 64)
     x, start = stream()
     kept = {}
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlmem.memory.linear_attention import LinearAttention
-from rlmem.memory.mlstm import MLSTM, stabiliser
+from rlmem.memory.xlstm import MLSTM, stabiliser
 from rlmem.scan.outer import delta_scan, outer_scan
 
 RULES = ["sum", "decayed", "delta", "gated_delta"]

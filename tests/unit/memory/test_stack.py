@@ -15,9 +15,8 @@ from rlmem.core.errors import UserError
 from rlmem.memory.ffm import FFM
 from rlmem.memory.gru import GRU
 from rlmem.memory.mlp import MLP
-from rlmem.memory.mlstm import MLSTM
-from rlmem.memory.slstm import SLSTM
 from rlmem.memory.stack import Stack
+from rlmem.memory.xlstm import MLSTM, SLSTM
 
 D, H = 6, 8
 

@@ -9,10 +9,9 @@ from golden_models import gtrxl
 from torch.nn import functional as F
 
 from rlmem.core.errors import UserError
-from rlmem.memory.frame_stack import FrameStack
-from rlmem.memory.gpt import GPT
 from rlmem.memory.positions import rotate, rotation, sinusoid
-from rlmem.memory.tcn import TCN
+from rlmem.memory.transformers import GPT
+from rlmem.memory.window import TCN, FrameStack
 from rlmem.scan import native
 
 D = 6

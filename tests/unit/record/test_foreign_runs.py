@@ -248,7 +248,7 @@ def test_an_edit_is_refused_by_what_it_names_or_as_an_edit(received, capsys):
     file.write_text(own.replace("rlmem.memory.gru.GRU", "r.evil.X"))
     assert main(COMMANDS["eval"]) == 2
     assert "`r.evil.X` is code outside rlmem" in capsys.readouterr().err
-    file.write_text(own.replace("rlmem.memory.gru.GRU", "rlmem.memory.elman.Elman"))
+    file.write_text(own.replace("rlmem.memory.gru.GRU", "rlmem.memory.gru.Elman"))
     assert main(COMMANDS["eval"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "config.yaml: was edited since it was written" in line and "--trust" in line

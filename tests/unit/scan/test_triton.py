@@ -12,7 +12,7 @@ import torch
 import triton_cases
 from helpers import ROOT
 
-from rlmem.memory.fwp import FWP
+from rlmem.memory.linear_attention import FWP
 from rlmem.scan import native
 
 pytestmark = pytest.mark.gpu
@@ -36,21 +36,20 @@ def test_the_kernels_compile_for_a_gpu(real):
     """Which needs none; the interpreter accepts more than the compiler."""
     triton = pytest.importorskip("triton")
     source, target = triton.compiler.ASTSource, triton.backends.compiler.GPUTarget("cuda", 90, 32)
-    from rlmem.scan import triton_gate_kernels as gates
-    from rlmem.scan import triton_matrix_kernels as matrices
+    from rlmem.scan import triton_kernels as kernels
 
     def compiles(kernel, **constants) -> None:
         kinds = dict.fromkeys(kernel.arg_names, f"*{real}") | dict.fromkeys(constants, "constexpr") | {"start": "*u8"}
-        kinds |= dict.fromkeys({"T", "V", "K", "m", "H"} | ({"c"} if kernel is gates.ffm_step else set()), "i32")
+        kinds |= dict.fromkeys({"T", "V", "K", "m", "H"} | ({"c"} if kernel is kernels.ffm_step else set()), "i32")
         signature = {name: kinds[name] for name in kernel.arg_names}
         assert triton.compile(source(kernel, signature, constants), target=target).asm["cubin"]
 
     for rule, limit in ("outer", 0.0), ("delta", 0.0), ("hadamard", 1.5):
         shared = {"LIMIT": limit, "RULE": rule, "EVERY": 16, "I": 32, "J": 32}
-        compiles(matrices.forward, **shared, KEEP=True)
-        compiles(matrices.backward, **shared)
+        compiles(kernels.matrix_forward, **shared, KEEP=True)
+        compiles(kernels.matrix_backward, **shared)
     for name in ("ffm_in_forward", "ffm_in_backward", "ffm_step", "ffm_out_forward", "ffm_out_backward"):
-        compiles(getattr(gates, name), BLOCK=256)
+        compiles(getattr(kernels, name), BLOCK=256)
 
 
 @pytest.mark.slow

@@ -60,11 +60,6 @@ class Recording:
         """[E] undiscounted return of every episode."""
         return np.add.reduceat(self.rewards.astype(np.float64), self.lengths.cumsum() - self.lengths)
 
-    @property
-    def sha256(self) -> str:
-        """The digest of the observations."""
-        return self.digest("observations")
-
     def digest(self, *names: str) -> str:
         """SHA-256 of the bytes of some of the tables, one after another, in hexadecimal."""
         return hashlib.sha256(b"".join(getattr(self, name).tobytes() for name in names)).hexdigest()
@@ -93,7 +88,7 @@ def write(path: Path, recording: Recording) -> None:
         with h5py.File(partial, "w") as file:
             for name in FIELDS:
                 file.create_dataset(name, data=getattr(recording, name), compression="gzip", compression_opts=1)
-            file.attrs.update(recording.attrs | {"sha256_observations": recording.sha256})
+            file.attrs.update(recording.attrs | {"sha256_observations": recording.digest("observations")})
         os.replace(partial, path)
     except OSError as error:
         partial.unlink(missing_ok=True)
