@@ -176,7 +176,7 @@ def write_latex(items: Sequence[Item], folder: Path) -> list[Path]:
 
 def data_text(items: Sequence[Item]) -> str:
     """All numbers of the items, one a line."""
-    lines = (_item(item) | line for item in items for line in _lines(item))
+    lines = (line for item in items for line in _lines(item))
     rows = ([inert(v) if isinstance(v := line.get(name, ""), str) else v for name in FIELDS] for line in lines)
     return csv_text(chain([FIELDS], rows))
 
@@ -194,33 +194,31 @@ def checksums(folder: Path) -> str:
 def _lines(item: Item) -> Iterator[Line]:
     """The means of the cells, the metrics of every run, and what they are read from."""
     assert item.file is not None
+    series = read_series(item.file.with_suffix(SERIES))
+    shared: Line = {"item": item.name, "budget": item.outcome.budget, "verdict": item.verdict.word}
+
+    def line(kind: str, place: Sequence[str | int], name: str, value: float, **more: str | int) -> Line:
+        return (
+            shared
+            | dict(zip(PLACE, place, strict=False))
+            | more
+            | {"kind": kind, "name": name, "value": f"{value:.9g}"}
+        )
+
     for cell in item.verdict.cells:
         for name in ("mean", "low", "high"):
-            yield {"row": cell.row, "column": cell.column, "kind": "cell", **_value(name, getattr(cell.ours, name))}
+            yield line("cell", (cell.row, cell.column), name, getattr(cell.ours, name))
     for run in item.outcome.records:
         about = {name: getattr(run, name) for name in ABOUT} | {"seconds": f"{run.seconds:.6g}"}
         for name, value in run.metrics.items():
-            yield {**_place(run.place), "kind": "metric", **_value(name, value), **about}
-    series = read_series(item.file.with_suffix(SERIES))
+            yield line("metric", run.place, name, value, **about)
     for (*place, key), points in series.items():
         for step, number in points:
-            yield {**_place(place), "step": step, "kind": "series", **_value(key, number)}
+            yield line("series", place, key, number, step=step)
     for curve in item.curves:
         if (*curve.place, item.key) not in series:
             for step, number in zip(curve.steps, curve.values, strict=True):
-                yield {**_place(curve.place), "step": step, "kind": "curve", **_value(item.key, number)}
-
-
-def _item(item: Item) -> Line:
-    return {"item": item.name, "budget": item.outcome.budget, "verdict": item.verdict.word}
-
-
-def _place(place: Sequence[Any]) -> Line:
-    return dict(zip(PLACE, place, strict=True))
-
-
-def _value(name: str, value: float) -> Line:
-    return {"name": name, "value": f"{value:.9g}"}
+                yield line("curve", curve.place, item.key, number, step=step)
 
 
 # The page of `rlmem report`: one self-contained HTML file without scripts, in which every text is escaped. Showing and
