@@ -197,13 +197,9 @@ def _lines(item: Item) -> Iterator[Line]:
     series = read_series(item.file.with_suffix(SERIES))
     shared: Line = {"item": item.name, "budget": item.outcome.budget, "verdict": item.verdict.word}
 
-    def line(kind: str, place: Sequence[str | int], name: str, value: float, **more: str | int) -> Line:
-        return (
-            shared
-            | dict(zip(PLACE, place, strict=False))
-            | more
-            | {"kind": kind, "name": name, "value": f"{value:.9g}"}
-        )
+    def line(kind: str, place: Sequence[Any], name: str, value: float, **more: str | int) -> Line:
+        own: Line = {"kind": kind, "name": name, "value": f"{value:.9g}", **more}
+        return shared | dict(zip(PLACE, place, strict=False)) | own
 
     for cell in item.verdict.cells:
         for name in ("mean", "low", "high"):
