@@ -225,7 +225,7 @@ def _diagnosis(outcome: Outcome) -> list[Table]:
             for agent in (row, memoryless)
         )
         if len(runs) == 2:
-            agents.append(twins.TwinReturns(row, column, runs[0], runs[1], without if row != memoryless else ()))
+            agents.append(twins.TwinReturns(row, column, runs, without if row != memoryless else ()))
     return [twins.table(outcome.name, agents, planned.higher)] if agents else []
 
 

@@ -205,5 +205,5 @@ def twins(runs: Sequence[RunSettings], records: Sequence[Record], metric: str) -
             )
             first = by[part][0]
             row = " ".join(word for word in first.row.split() if not word.endswith(f"observe={part}"))
-            pairs.append(TwinReturns(row, first.column, returns[0], returns[1], theirs))
+            pairs.append(TwinReturns(row, first.column, returns, theirs))
     return pairs
