@@ -102,11 +102,9 @@ class TrainingRuns(Runner):
         records, curves, manifest = [], [], Manifest(self.runs)
         for cell, seed, job in self._listed():
             run, state = RunRecord(self.runs / job.name), manifest.state(job)
-            lacking = tuple(
-                f"analysis/{a.what}/" for a in self.planned.experiment.analyses if not _is_made(a, run.run_dir)
-            )
-            task = self.planned.experiment.task_of(cell.column)
-            metrics = read(run, [name for name in wanted if not name.startswith(lacking)], task)
+            lacking = tuple(f"analysis/{a.what}/" for a in experiment.analyses if not _is_made(a, run.run_dir))
+            names = [name for name in wanted if not name.startswith(lacking)]
+            metrics = read(run, names, experiment.task_of(cell.column))
             made = Record(cell.row, cell.column, seed, state, metrics, config_hash=job.config_hash).of(run)
             records.append(replace(made, machine=run.machine or machine_class(), overrides=" ".join(job.overrides)))
             if job.state == "done":
