@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import suppress
 from itertools import product
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -133,9 +132,7 @@ def kill_once(arguments: list[str], run_dir: Path, whole: int, draw: random.Rand
 
 def written(run_dir: Path) -> int:
     """The size of the record so far, in bytes."""
-    with suppress(FileNotFoundError):
-        return (run_dir / "metrics.jsonl").stat().st_size
-    return 0
+    return sum(path.stat().st_size for path in run_dir.glob("metrics.jsonl"))
 
 
 def torn(run_dir: Path) -> bool:

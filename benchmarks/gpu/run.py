@@ -112,6 +112,7 @@ def main(arguments: list[str] | None = None) -> int:
         from parts import PARTS, UNTIMED
 
         from rlmem.evidence.bench.skeleton import machine
+        from rlmem.record.rundir import write_atomically
     except ImportError as error:
         lacks = f"{sys.executable} cannot import {error.name}"
         print(f"make gpu: {lacks}; e.g. {sys.executable} -m pip install -e '.[test]'", file=sys.stderr)
@@ -146,9 +147,7 @@ def main(arguments: list[str] | None = None) -> int:
                 result["parts"][name] = running[name].measured() | {"of": kind, "machine": about}
                 running.pop(name)
                 if path is not None:
-                    aside = path.with_suffix(".part")
-                    aside.write_text(json.dumps(result, indent=1) + "\n")
-                    aside.replace(path)
+                    write_atomically(path, json.dumps(result, indent=1) + "\n")
             part = result["parts"][name]
             print(f"{name} ({part['seconds']:.0f} s)", *lines(name, part, options.dry), sep="\n  ", flush=True)
     finally:

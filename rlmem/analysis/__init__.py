@@ -154,6 +154,5 @@ def analyze(
     except UserError as error:
         raise UserError(*(f"{where}: {problem}" for problem in error.problems)) from error
     folder = out or Path(run_dir or "") / "analysis" / what
-    if run is None:
-        return result.write(folder, what, None, None, seed or 0)
-    return result.write(folder, what, str(run_dir), run.step, run.seed)
+    made_of = (None, None, seed or 0) if run is None else (str(run_dir), run.step, run.seed)
+    return result.write(folder, what, *made_of)

@@ -90,10 +90,8 @@ def demand_of(run: LoadedRun) -> NDArray[np.bool_]:
 def demands(told: NDArray[np.bool_], played: Episodes) -> NDArray[np.bool_]:
     """The demand [N, S, S] of every acted slot, the second axis, from that of an episode [T, T]."""
     S = played.batch.shape[1]
-    short = min(S, len(told))
-    found = np.zeros((S, S), bool)
-    found[:short, :short] = told[:short, :short]
-    return found & played.batch.mask.numpy()[:, :, None]
+    whole = np.pad(told, (0, max(S - len(told), 0)))[:S, :S]
+    return whole & played.batch.mask.numpy()[:, :, None]
 
 
 def covered(

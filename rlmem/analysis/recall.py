@@ -42,8 +42,8 @@ def measure(run: LoadedRun, *, episodes: int = 10, twin: Path | None = None) -> 
 
     The derivative passes through memory and encoder over the whole episode, however training truncated it. An agent
     without Q (PPO, IMPALA) is measured by what decides its action (`rlmem.analysis.features.total`), since V(s) need
-    not depend on what the action does. Where the environment shows all of its state, nothing has to be recalled, and what
-    lies before the last slot is smearing. The null is the same agent before it learnt, on the same episodes.
+    not depend on what the action does. Where the environment shows all of its state, nothing has to be recalled, and
+    what lies before the last slot is smearing. The null is the same agent before it learnt, on the same episodes.
 
     twin: a run of the same memory with env.observe=full, whose smearing is shown beside; a run that has it itself
         needs no twin

@@ -36,9 +36,8 @@ def run(
     """
     from rlmem.evidence.page import documents
     from rlmem.evidence.page.curves import require_matplotlib
-    from rlmem.evidence.page.documents import SUMS, checksums, data_text
+    from rlmem.evidence.page.documents import SUMS, checksums, data_text, page
     from rlmem.evidence.page.find import find, published
-    from rlmem.evidence.page.html import page
     from rlmem.evidence.records import compressed
     from rlmem.record import rundir
 

@@ -19,7 +19,7 @@ class Cost(NamedTuple):
     """The cost of runs together.
 
     steps: environment steps
-    seconds: seconds of one core, 0 if no run with the algorithm of one of them was ever timed
+    seconds: seconds of one core, 0 if no run of the kind of one of them was ever timed
     alike: the runs that were never timed here; their time is that of runs of the same kind, whose width, batches and
         other settings may differ
     """
@@ -41,8 +41,7 @@ def cost_of(planned: Sequence[Cell]) -> Cost:
         if cell.overrides in here:
             seconds += here[cell.overrides].seconds * runs
         else:
-            own = kind(cell.overrides)
-            seconds += next((per_step[own[:n]] for n in (3, 2, 1) if own[:n] in per_step), nan) * each * runs
+            seconds += per_step.get(kind(cell.overrides), nan) * each * runs
             alike += runs
     return Cost(steps, 0.0 if isnan(seconds) else seconds, alike)
 
@@ -73,14 +72,12 @@ def duration(seconds: float) -> str:
 
 @cache
 def _seconds_per_step() -> dict[tuple[str, ...], float]:
-    """Medians over the shipped runs that were timed, by their kind and every prefix of it."""
+    """Medians over the shipped runs that were timed, by their kind."""
     root, times = results_dir(), defaultdict[tuple[str, ...], list[float]](list)
     files = [file for file in sorted(root.glob("*/*.csv")) if not file.name.endswith(".curves.csv")] if root else []
     for record in (record for file in files for record in read_results(file)):
         if record.steps and record.seconds > 0 and record.overrides:
-            own = kind(record.overrides.split(" "))
-            for length in (1, 2, 3):
-                times[own[:length]].append(record.seconds / record.steps)
+            times[kind(record.overrides.split(" "))].append(record.seconds / record.steps)
     return {key: statistics.median(seconds) for key, seconds in times.items()}
 
 

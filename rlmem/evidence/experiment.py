@@ -42,7 +42,7 @@ class Experiment(Part):
     runs: another item whose runs are used, such as the figure that a table is read off; keys that this file does not
         give, in its budgets too, are taken from there
     run: `train` for training runs, `population` for populations, or the name of a measurement in
-        `rlmem.evidence.measure`, which makes all cells at once
+        `rlmem.evidence.runner`, which makes all cells at once
     metric, higher: the number in a cell, see `rlmem.evidence.metrics`, and whether more of it is better
     overrides, exceptions: overrides of every run, and of single cells
     rows, columns: name -> overrides; a list of such mappings is crossed

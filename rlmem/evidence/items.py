@@ -17,9 +17,8 @@ from rlmem.evidence.catalog import find, names
 from rlmem.evidence.expect import NOT_TESTABLE
 from rlmem.evidence.experiment import BUDGETS, Experiment, Planned
 from rlmem.evidence.folder import CELLS, remembered
-from rlmem.evidence.measure import Measured
 from rlmem.evidence.records import Record, shipped_records
-from rlmem.evidence.runner import Runner
+from rlmem.evidence.runner import Measured, Runner
 from rlmem.evidence.sections import Lines
 from rlmem.evidence.training import Populations, TrainingRuns
 from rlmem.evidence.verdict import Outcome, Word

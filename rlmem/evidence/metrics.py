@@ -1,12 +1,14 @@
-"""The metrics that a table can show: how they are read from the record of a run, and the values that they can have."""
+"""The metrics that a table can show: how they are read from the record of a run, their scale, and their values."""
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import yaml
+from numpy.typing import ArrayLike
 
 from rlmem.config import plainyaml
 from rlmem.config.catalog import default_choices, with_parents
@@ -16,8 +18,7 @@ from rlmem.config.targets import locate
 from rlmem.core import received
 from rlmem.core.errors import UserError
 from rlmem.core.received import number
-from rlmem.evidence.references import Reference, expert_normalised, reference_of
-from rlmem.evidence.statistics import ANY, Range
+from rlmem.evidence.statistics import ANY, Array, Range
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
 
@@ -58,11 +59,56 @@ METRICS = {name: tuple(entry) for name, entry in plainyaml.read(Path(__file__).w
 `last KEY`, `best KEY`, `least KEY`, `late KEY` and `area KEY` are metrics of any key, too; see also `STEPS_TO`.
 """
 NORMALISED = "normalised "
-"""Prefix of a metric on a scale where a random policy has 0 and an expert 100 (`rlmem.evidence.references`)."""
+"""Prefix of a metric on a scale where a random policy has 0 and an expert 100 (`Reference`)."""
 BESIDE = ("final_eval", "best_eval", "mmer", "final_train")
 """The metrics that are read from every training run, whatever the table shows."""
 MOST = 200
 """The greatest number of points of a learning curve that is kept."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The returns of a task that score 0 and 100: a random policy's, and an expert's.
+
+    random: mean return of a policy that draws its actions uniformly
+    expert: mean return of an expert, or the one from which the task counts as solved
+    """
+
+    random: float
+    expert: float
+
+    @property
+    def scale(self) -> float:
+        """Score per unit of return, by which standard deviations of returns are multiplied, too."""
+        return 100 / (self.expert - self.random)
+
+
+REFERENCES, GAMES, D4RL = (
+    {task: Reference(*returns) for task, returns in of_tasks.items()}
+    for of_tasks in plainyaml.read(Path(__file__).with_name("references.yaml")).values()
+)
+"""The references of PyBullet's robots, games of Gymnasium, and MuJoCo's robots; the file names their sources."""
+
+
+def expert_normalised(returns: ArrayLike, reference: Reference) -> Array:
+    """100 (R - R_random) / (R_expert - R_random) (Lu et al. 2024, arXiv:2405.17358, appendix D.5, eq. 3)."""
+    return (np.asarray(returns, dtype=np.float64) - reference.random) * reference.scale
+
+
+def reference_of(task: str) -> Reference:
+    """The reference of a game or robot by its id in GAMES or D4RL, or of a robot of PyBullet: `ant`, `ant_p`,
+    `half_cheetah_v`, `Cheetah-V`.
+
+    Raises ValueError for any other task.
+    """
+    if task in (known := GAMES | D4RL):
+        return known[task]
+    robot = re.sub(r"[-_][fpv]$", "", task.lower())
+    robot = "half_cheetah" if robot in ("cheetah", "halfcheetah") else robot
+    if robot not in REFERENCES:
+        names = ", ".join((*REFERENCES, *known))
+        raise ValueError(f"no expert's return is known for {task}; there is one for {names}")
+    return REFERENCES[robot]
 
 
 def curve_key(metric: str) -> str:
@@ -94,19 +140,21 @@ def in_words(metric: str) -> str:
 def read(run: RunRecord, metrics: Sequence[str], task: str | None = None) -> dict[str, float]:
     """Those of `metrics` that the run has, by name.
 
-    task: whose reference (`references.reference_of`) normalises; None: that of the run's environment
+    task: whose reference (`reference_of`) normalises; None: that of the run's environment
 
     Raises UserError for a task without a known expert.
     """
     found = {}
+    if any(metric.startswith(NORMALISED) for metric in metrics):
+        task = task or _task_of(run)
     for metric in metrics:
-        plain = metric.removeprefix(NORMALISED)
+        plain, scale = metric.removeprefix(NORMALISED), scale_of(metric, task or "", run.run_dir)
         if plain.startswith("analysis/"):
             value = _analysed(run.run_dir, *plain.split("/", 2)[1:])
-            value = value if value is None or plain == metric else float(expert_normalised(value, _scale(run, task)))
+            value = float(expert_normalised(value, scale)) if scale and value is not None else value
         else:
             points = run.series(made_of(plain)[0])
-            value = reduced(metric, points, _scale(run, task) if plain != metric else None) if points else None
+            value = reduced(metric, points, scale) if points else None
         if value is not None:
             found[metric] = value
     return found
@@ -122,20 +170,18 @@ def reduced(metric: str, points: Sequence[tuple[int, float | None]], reference: 
     return reduce(steps, values if reference is None else expert_normalised(values, reference))
 
 
-def _scale(run: RunRecord, task: str | None) -> Reference:
-    """The reference of a task, or of the run's environment: that of `env.id` where it has one."""
-    if task is None:
-        config, about = rundir.read(run.run_dir)
-        task = config.get("env", {}).get("id") or about["choices"]["env"]
+def scale_of(metric: str, task: str, where: object) -> Reference | None:
+    """What normalises a metric; None for one that is not normalised. Raises UserError, which begins with `where`."""
     try:
-        return reference_of(task)
+        return reference_of(task) if metric.startswith(NORMALISED) else None
     except ValueError as error:
-        raise UserError(f"{run.run_dir}: {error}") from error
+        raise UserError(f"{where}: {error}") from error
 
 
-def curve(run: RunRecord, key: str, most: int = MOST) -> tuple[list[int], list[float]]:
-    """Steps and finite values of a key over a run, `thinned` to `most` points."""
-    return thinned(run.series(key), most)
+def _task_of(run: RunRecord) -> str:
+    """The environment of a run: `env.id` where it has one."""
+    config, about = rundir.read(run.run_dir)
+    return str(config.get("env", {}).get("id") or about["choices"]["env"])
 
 
 def thinned(series: Sequence[tuple[int, float | None]], most: int = MOST) -> tuple[list[int], list[float]]:
@@ -161,15 +207,6 @@ SHARES = ("success_rate", "accuracy", "accuracy_smoothed")
 """The last words of keys of metrics.jsonl that hold shares."""
 
 
-def range_of_metric(metric: str, env: str, wrapper: str = "[]") -> Range:
-    """The least and the greatest value of a metric of runs in an environment, which other wrappers may change."""
-    try:
-        key = made_of(metric)[0]
-    except UserError:  # an analysis
-        return ANY
-    return ANY if metric.startswith("steps_to_") else range_of_key(key, env, wrapper)
-
-
 def range_of_key(key: str, env: str, wrapper: str = "[]") -> Range:
     """The least and the greatest value of a key of metrics.jsonl."""
     name = key.rpartition("/")[2]
@@ -179,9 +216,13 @@ def range_of_key(key: str, env: str, wrapper: str = "[]") -> Range:
 
 
 def range_of(metric: str, overrides: Sequence[str]) -> Range:
-    """The range of a metric of runs with these overrides."""
-    given = dict(line.partition("=")[::2] for line in overrides)
-    return range_of_metric(metric, given.get("env", str(default_choices()["env"])), given.get("wrapper", "[]"))
+    """The least and the greatest value of a metric of runs with these overrides."""
+    chosen = {"env": str(default_choices()["env"]), "wrapper": "[]"} | dict(o.partition("=")[::2] for o in overrides)
+    try:
+        key = made_of(metric)[0]
+    except UserError:  # an analysis
+        return ANY
+    return ANY if metric.startswith("steps_to_") else range_of_key(key, chosen["env"], chosen["wrapper"])
 
 
 def mean_range(ranges: Sequence[Range]) -> Range:

@@ -29,9 +29,8 @@ from rlmem.core.errors import Fault, UserError
 from rlmem.core.received import csv_rows
 from rlmem.evidence.cost import steps_of
 from rlmem.evidence.experiment import Planned
-from rlmem.evidence.metrics import BESIDE, GREEDY, NORMALISED, made_of, reduced
+from rlmem.evidence.metrics import BESIDE, GAMES, GREEDY, NORMALISED, Reference, made_of, reduced, scale_of
 from rlmem.evidence.records import Curve, Record, integer, real
-from rlmem.evidence.references import GAMES, Reference, reference_of
 
 PAPERS: dict[str, str] = plainyaml.read(Path(__file__).with_name("published.yaml"))
 """Name of a paper -> its citation."""
@@ -168,15 +167,11 @@ def _is_greedy(metric: str) -> bool:
 
 def _scale(planned: Planned, metric: str, column: str) -> Reference | None:
     """What normalises a metric in a column; None for a metric that is not normalised. Raises UserError."""
-    if not metric.startswith(NORMALISED):
-        return None
-    if (task := planned.experiment.task_of(column)) is None:
+    task = planned.experiment.task_of(column)
+    if metric.startswith(NORMALISED) and task is None:
         where, problem = f"metric: {metric}{f' on {column}' if column else ''}", "of peers, the task must be named"
         raise mistake(where, problem, accepted=GAMES, example="task: CartPole-v1")
-    try:
-        return reference_of(task)
-    except ValueError as error:
-        raise UserError(f"task: {error}") from error
+    return scale_of(metric, task or "", "task")
 
 
 def _curves_in(file: Path) -> dict[tuple[str, int], list[dict[str, str]]]:

@@ -152,14 +152,10 @@ def series_of(records: Iterable[Record]) -> Series:
     for record in records:
         if record.run_dir is not None:
             run = RunRecord(record.run_dir)
-            for key in dict.fromkeys(curve_key(metric) for metric in record.metrics if not is_analysed(metric)):
+            recorded = (m for m in record.metrics if not m.removeprefix(NORMALISED).startswith("analysis/"))
+            for key in dict.fromkeys(map(curve_key, recorded)):
                 series[(*record.place, key)] = [(s, nan if value is None else value) for s, value in run.series(key)]
     return series
-
-
-def is_analysed(metric: str) -> bool:
-    """Whether a metric is the result of an analysis, and not read from metrics.jsonl."""
-    return metric.removeprefix(NORMALISED).startswith("analysis/")
 
 
 def write_series(series: Series, file: Path) -> None:

@@ -1,28 +1,45 @@
-"""Runners: the common interface of all ways to run the cells of an item, and the directories that they work in."""
+"""Runners: the common interface of all ways to run the cells of an item, their directories, and measurements."""
 
 import json
+import pkgutil
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rlmem.config.messages import mistake, shell
+from rlmem import __version__
+from rlmem.config.messages import mistake, nearest, shell
+from rlmem.config.paths import experiment_modules
 from rlmem.core.errors import Fault, writing
-from rlmem.core.hardware import cores
+from rlmem.core.hardware import cores, machine_class
 from rlmem.evidence import registration
 from rlmem.evidence.cost import Cost, cost_of, duration
 from rlmem.evidence.experiment import Cell, Planned
 from rlmem.evidence.folder import CELLS, ELSEWHERE, held, read_about, seals
 from rlmem.evidence.published import described, measured
-from rlmem.evidence.records import Curve, Record, shipped_curves, shipped_records
+from rlmem.evidence.records import (
+    RESULTS,
+    Curve,
+    Place,
+    Record,
+    read_results,
+    shipped_curves,
+    shipped_records,
+    write_results,
+)
 from rlmem.evidence.registration import Registration
 from rlmem.evidence.tables import write
 from rlmem.evidence.verdict import Outcome
 from rlmem.jobs.manifest import holds_sweep
 from rlmem.jobs.run import Options
 from rlmem.record import rundir
+from rlmem.record.facts import short_commit
+from rlmem.record.provenance import git_commit
 from rlmem.record.trust import require_plain
 
 Collected = tuple[Sequence[Record], Sequence[Curve], Mapping[str, Path]]
@@ -219,3 +236,84 @@ def corners(cells: Sequence[Cell]) -> list[Cell]:
             found.setdefault((side, getattr(cell, side)), cell)
     found |= {("exception", cell.name): cell for cell in cells if cell.reasons}
     return list(dict.fromkeys(found.values()))
+
+
+# Items that are measured instead of trained: speeds, and what follows from equations alone
+
+Values = Mapping[str, Mapping[str, float]]
+"""row -> column -> number"""
+
+
+def measurement(name: str) -> Callable[..., Values]:
+    """The measurement of an experiment's `run`. Raises UserError if there is none of that name.
+
+    It takes the path of its files without suffix, the number of the repetition, the rows, and the options of the
+    experiment and its budget; it returns the number of every row and column.
+
+    It is an analysis that needs no run, or else the function `values` of a benchmark in the folder of its experiment.
+    """
+    from rlmem.analysis import analyses
+
+    without_run = [analysis for analysis, declared in analyses().items() if not declared.needs_run]
+    if name in without_run:
+        return partial(_analysed, name)
+    benchmarks = [module.name for module in pkgutil.iter_modules(experiment_modules()) if module.name not in analyses()]
+    if name not in benchmarks:
+        accepted = ["train", "population", *benchmarks, *without_run]
+        raise mistake(f"run: {name}", "no such measurement", near=nearest(name, accepted), accepted=accepted)
+    measure: Callable[..., Values] = import_module(f"rlmem.evidence.bench.{name}").values
+    return lambda path, repetition, rows, **options: measure(path, rows, **options)
+
+
+def _analysed(what: str, path: Path, repetition: int, rows: Sequence[str], **options: Any) -> Values:
+    from rlmem.analysis import analyze
+
+    values: dict[str, dict[str, float]] = {}
+    for name, value in analyze(what, None, seed=repetition, out=path.parent, **options).metrics.items():
+        row, _, column = name.partition("/")
+        values.setdefault(row, {})[column] = value
+    return values
+
+
+class Measured(Runner):
+    """All cells of a repetition are one measurement; seeds number the repetitions."""
+
+    def check(self, cells: Sequence[Cell], files: bool = True) -> None:
+        measurement(self.planned.run)
+
+    def run(self, cells: Sequence[Cell], options: Options) -> int:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        name, commit = self.planned.run, short_commit(git_commit())
+        about: dict[str, Any] = {"commit": commit, "machine": machine_class(), "overrides": self.asked}
+        for seed in cells[0].seeds if cells else ():
+            rows = list(dict.fromkeys(c.row for c in cells if (c.row, c.column, seed) not in self.records))
+            values = measurement(name)(self.folder / f"{name}-{seed}", seed, rows, **self.options) if rows else {}
+            for row, numbers in values.items():
+                for column, value in numbers.items():
+                    if column in self.planned.experiment.columns:
+                        metrics = {self.planned.metric: value}
+                        made = Record(row, column, seed, "done", metrics, version=__version__, **about)
+                        self.records[row, column, seed] = made
+            write_results(list(self.records.values()), self.folder / RESULTS)
+        return 0
+
+    def collect(self) -> Collected:
+        """What has been measured with the present options of the file, and the pictures of repetition 0."""
+        files = sorted([*self.folder.glob("*.png"), *self.folder.glob("*.svg")])
+        pictures = {f.stem.removesuffix("-0"): f for f in files if not re.search(r"-[1-9]\d*$", f.stem)}
+        return list(self.records.values()), (), pictures
+
+    def cost(self, cells: Sequence[Cell]) -> None:
+        """None: a measurement takes no environment steps."""
+
+    @cached_property
+    def records(self) -> dict[Place, Record]:
+        """Place -> record of what was measured with these options."""
+        file = self.folder / RESULTS
+        kept = read_results(file) if file.exists() else []
+        return {record.place: record for record in kept if record.overrides == self.asked}
+
+    @property
+    def asked(self) -> str:
+        """The options in the form that records have them in."""
+        return json.dumps(self.options, sort_keys=True)

@@ -6,7 +6,7 @@ have equal weight. Nothing draws from a global generator. A NaN is a diverged ru
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum, inf, isfinite, nan
 from typing import Any
 
@@ -113,10 +113,14 @@ def interval(
 ) -> Interval:
     """A statistic of scores [run, task] or [run], with its stratified bootstrap interval."""
     values = matrix(scores)
-    low, high = percentile_bounds(bootstrap(values, statistic, rng=rng, repetitions=repetitions), level)
-    runs, tasks = values.shape
-    bounds = (float(low), float(high)) if runs > 1 else (np.nan, np.nan)
-    return Interval(float(statistic(values)), *bounds, level, runs, tasks)
+    replicates = bootstrap(values, statistic, rng=rng, repetitions=repetitions)
+    return _around(statistic(values), replicates, level, *values.shape)
+
+
+def _around(value: Any, replicates: Array, level: float, runs: int, tasks: int) -> Interval:
+    """An estimate with the bounds of its replicates [repetition], which a single run has not."""
+    low, high = percentile_bounds(replicates, level) if runs > 1 else (nan, nan)
+    return Interval(float(value), float(low), float(high), level, runs, tasks)
 
 
 def bootstrap(
@@ -174,9 +178,7 @@ def probability_of_improvement(
         mann_whitney_u(resample(first, picked[:, :n]), resample(second, picked[:, n:])).mean(-1) / (n * m)
         for picked in picks(n + m, tasks, repetitions, rng, np.repeat([n, m], [n, m])[:, None])
     ]
-    low, high = percentile_bounds(np.concatenate(drawn), level)
-    bounds = (float(low), float(high)) if min(n, m) > 1 else (np.nan, np.nan)
-    return Interval(float(u.mean() / (n * m)), *bounds, level, min(n, m), tasks)
+    return _around(u.mean() / (n * m), np.concatenate(drawn), level, min(n, m), tasks)
 
 
 def mann_whitney_u(x: Array, y: Array) -> Array:
@@ -224,17 +226,11 @@ def ranks(
     drawn = [bootstrap(each, statistic, rng=rng, repetitions=repetitions) for each in values.values()]
     replicates = np.nan_to_num(np.stack(drawn, axis=-1), nan=-np.inf)  # [repetition, algorithm]
     better = (replicates[:, None, :] > replicates[:, :, None]).sum(-1)
-    low, high = percentile_bounds(1.0 + better, level)
-    return {
-        name: Interval(
-            float(1 + (known > known[k]).sum()),
-            float(np.floor(low[k])) if len(each) > 1 else np.nan,
-            float(np.ceil(high[k])) if len(each) > 1 else np.nan,
-            level,
-            *each.shape,
-        )
-        for k, (name, each) in enumerate(values.items())
-    }
+    of_names = {}
+    for k, (name, each) in enumerate(values.items()):
+        rank = _around(1 + (known > known[k]).sum(), 1.0 + better[:, k], level, *each.shape)
+        of_names[name] = replace(rank, low=float(np.floor(rank.low)), high=float(np.ceil(rank.high)))
+    return of_names
 
 
 @dataclass(frozen=True)

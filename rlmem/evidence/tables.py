@@ -225,7 +225,7 @@ def _diagnosis(outcome: Outcome) -> list[Table]:
             for agent in (row, memoryless)
         )
         if len(runs) == 2:
-            agents.append(twins.TwinReturns(row, column, runs[0], runs[1], without if row != memoryless else ()))
+            agents.append(twins.TwinReturns(row, column, runs, without if row != memoryless else ()))
     return [twins.table(outcome.name, agents, planned.higher)] if agents else []
 
 
@@ -253,5 +253,6 @@ def _grid(title: str, cells: Sequence[BesidePrinted]) -> Table:
     columns = list(dict.fromkeys(cell.column for cell in cells))
     means = {(cell.row, cell.column): cell.ours for cell in cells}
     lines = [[row, *(means.get((row, column)) for column in columns)] for row in dict.fromkeys(row for row, _ in means)]
-    interval = " [95 % CI]" if any(np.isfinite(cell.ours.low) for cell in cells) else ""
-    return Table(f"{title}{interval}, runs of each: {max(cell.ours.n for cell in cells)}", ["row", *columns], lines)
+    runs = max(cell.ours.n or 0 for cell in cells)
+    interval = " [95 % CI]" if runs > 1 else ""
+    return Table(f"{title}{interval}, runs of each: {runs}", ["row", *columns], lines)

@@ -26,7 +26,7 @@ from rlmem.evidence.cost import Cost, cost_of, duration
 from rlmem.evidence.experiment import Cell, Planned
 from rlmem.evidence.folder import CELLS, foreign, held
 from rlmem.evidence.leaderboard import size_of
-from rlmem.evidence.metrics import BESIDE, curve, curve_key, made_of, read
+from rlmem.evidence.metrics import BESIDE, curve_key, made_of, read, thinned
 from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.runner import Collected, Runner
 from rlmem.evidence.sections import AnalysisSection
@@ -47,8 +47,6 @@ TOP = 3
 """How many agents the result is the mean of (Stepleton et al. 2018, arXiv:1805.04955, caption of figure 5)."""
 ACCEPTED = ("vary", "agents", "ready", "window", "every", "level", "top")
 """The options of an experiment with populations: those of `rlmem population`, and `top`."""
-POINTS = 200
-"""The greatest number of points that are kept of a curve."""
 
 
 class TrainingRuns(Runner):
@@ -103,15 +101,13 @@ class TrainingRuns(Runner):
         records, curves, manifest = [], [], Manifest(self.runs)
         for cell, seed, job in self._listed():
             run, state = RunRecord(self.runs / job.name), manifest.state(job)
-            lacking = tuple(
-                f"analysis/{a.what}/" for a in self.planned.experiment.analyses if not _is_made(a, run.run_dir)
-            )
-            task = self.planned.experiment.task_of(cell.column)
-            metrics = read(run, [name for name in wanted if not name.startswith(lacking)], task)
+            lacking = tuple(f"analysis/{a.what}/" for a in experiment.analyses if not _is_made(a, run.run_dir))
+            names = [name for name in wanted if not name.startswith(lacking)]
+            metrics = read(run, names, experiment.task_of(cell.column))
             made = Record(cell.row, cell.column, seed, state, metrics, config_hash=job.config_hash).of(run)
             records.append(replace(made, machine=run.machine or machine_class(), overrides=" ".join(job.overrides)))
             if job.state == "done":
-                steps, values = curve(run, curve_key(self.planned.metric))
+                steps, values = thinned(run.series(curve_key(self.planned.metric)))
                 curves += [Curve(cell.row, cell.column, seed, steps, values)] if steps else []
         return records, curves, self._pictures(records)
 
@@ -235,16 +231,15 @@ class Populations(Runner):
         return code
 
     def collect(self) -> Collected:
-        """The records, and curves with at most POINTS of their points."""
+        """The records, and the curves of the means of the best agents."""
         key, top = curve_key(self.planned.metric), int(self.options.get("top", TOP))
         records, curves = [], []
         for cell in self.read_cells()["cells"]:
             where, place = (cell["row"], cell["column"], cell["seed"]), received.inside(self.runs, cell["folder"])
             records.append(self._record(where, place, top))
             if records[-1].state == "done":
-                steps, values = best(place, key, top)
-                kept = np.unique(np.linspace(0, max(len(steps) - 1, 0), POINTS).astype(int))[: len(steps)]
-                curves += [Curve(*where, steps[kept].tolist(), values[kept].tolist())] if len(kept) > 1 else []
+                points = [*zip(*best(place, key, top), strict=True)]
+                curves += [Curve(*where, *thinned(points))] if len(points) > 1 else []
         return records, curves, {}
 
     def cost(self, cells: Sequence[Cell]) -> Cost:

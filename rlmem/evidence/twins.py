@@ -8,7 +8,7 @@ from math import isfinite, nan
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from rlmem.evidence.statistics import contrast
 from rlmem.record.tables import Cell, Table, Value
@@ -70,14 +70,13 @@ class TwinReturns:
     """The returns [run] of an agent and of one without memory, each on a game and on its twin.
 
     row, column: the names of the agent and of the game
-    memoryless: the returns on the game and on its twin; fewer if there is no agent to compare with, as for the one
-        without memory itself
+    agent: the returns on the game and on its twin
+    memoryless: likewise, of the one without memory; fewer if there is no agent to compare with, as for that one itself
     """
 
     row: str
     column: str
-    partial: Sequence[float] | NDArray[np.float64]
-    full: Sequence[float] | NDArray[np.float64]
+    agent: Sequence[ArrayLike]
     memoryless: Sequence[ArrayLike] = ()
 
 
@@ -90,14 +89,13 @@ def table(name: str, agents: Sequence[TwinReturns], higher: bool = True) -> Tabl
     lines: list[list[Cell]] = []
     for each in agents:
         sign = 1 if higher else -1
-        partial, full = sign * np.asarray(each.partial, float), sign * np.asarray(each.full, float)
-        found = [observability_gap(partial, full)]
-        if len(each.memoryless) == 2:
-            without, without_full = (sign * np.asarray(runs, float) for runs in each.memoryless)
-            found += [memory_bias(full, without_full), memory_improvability(partial, without, without_full)]
-        shown = [_value(estimate) for estimate in found] + [None] * (3 - len(found))
-        means = [float(np.mean(runs)) if len(runs) else None for runs in (each.partial, each.full)]
-        lines.append([each.row, *([each.column] if several else []), *means, *shown])
+        partial, full, *without = (sign * np.asarray(runs, float) for runs in (*each.agent, *each.memoryless))
+        estimates = [observability_gap(partial, full)]
+        if len(without) == 2:
+            estimates += [memory_bias(full, without[1]), memory_improvability(partial, *without)]
+        values = [_value(estimate) for estimate in estimates] + [None] * (3 - len(estimates))
+        means = [sign * float(runs.mean()) if len(runs) else None for runs in (partial, full)]
+        lines.append([each.row, *([each.column] if several else []), *means, *values])
     title = f"{name}: is it memory? `full` is the same game with all of its state in view"
     return Table(title, ["row", *(["column"] if several else []), "partial", "full", *HEAD], lines)
 

@@ -20,6 +20,7 @@ from rlmem.config.compose import load
 from rlmem.evidence import catalog
 from rlmem.evidence.records import shipped_records
 from rlmem.evidence.verdict import Outcome
+from rlmem.record.tables import cell_text
 
 PAGES = (
     "README.md", "CONTRIBUTING.md", "docs/algorithms.md", "docs/analysis.md", "docs/any-observation.md",
@@ -163,7 +164,7 @@ def test_the_reproduced_table_is_that_of_the_shipped_results():
     """The table of Memoroids' figure 4 in docs/experiments.md, cell by cell."""
     experiment = catalog.find("memoroids/figure4")
     made = Outcome(experiment.at("laptop"), shipped_records(experiment.name, "laptop"))
-    ours = {(c.row, c.column): f"{c.mean:.3f} [{c.low:.3f}, {c.high:.3f}]" for c in made.verdict.cells}
+    ours = {(c.row, c.column): cell_text(c.ours) for c in made.verdict.cells}
     lines = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8").splitlines()
     at = lines.index("| | tape | segments of 50 | segments of 20 | segments of 10 |")
     shown = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[at + 2 : at + 6]]

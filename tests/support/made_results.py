@@ -13,9 +13,8 @@ from rlmem.config.compose import load
 from rlmem.evidence import catalog
 from rlmem.evidence.catalog import read
 from rlmem.evidence.experiment import Cell
-from rlmem.evidence.metrics import NORMALISED, reduced
+from rlmem.evidence.metrics import NORMALISED, Reference, reduced, reference_of
 from rlmem.evidence.records import Curve, Record
-from rlmem.evidence.references import Reference, reference_of
 from rlmem.evidence.tables import publish
 from rlmem.evidence.verdict import Outcome
 from rlmem.record import rundir

@@ -1,4 +1,4 @@
-"""Documents of published results: RESULTS.md with its pictures, LaTeX with figures, and parts of Markdown pages.
+"""Documents: RESULTS.md with its pictures, LaTeX with figures, parts of Markdown pages, and the page of reports.
 
 All published numbers as one file, and the checksums of all published files, are described in results/README.md.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
@@ -15,19 +16,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import quote
 
+from markupsafe import Markup
+
 from rlmem.config.paths import results_dir
 from rlmem.core import received
 from rlmem.core.errors import UserError, printable, writing
 from rlmem.core.received import ROWS, content, inside
 from rlmem.evidence import catalog
-from rlmem.evidence.page.curves import panels, save, together
+from rlmem.evidence.page.curves import inline, panels, save, together
 from rlmem.evidence.page.find import Item, published
 from rlmem.evidence.page.groups import INTERVALS, Section, departures, key_in_words
 from rlmem.evidence.records import PLACE, SERIES, read_series
 from rlmem.evidence.tables import provenance_problem
 from rlmem.evidence.verdict import Word
 from rlmem.record import figures, rundir
-from rlmem.record.tables import Table, csv_text, in_markdown, inert
+from rlmem.record.figures import COLOURS
+from rlmem.record.tables import Table, cell_text, csv_text, in_markdown, inert
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,6 +44,13 @@ ABOUT = ("steps", "seconds", "config_hash", "version", "commit", "machine", "ove
 """The columns about a run, which stand beside its metrics."""
 FIELDS = ("item", "budget", "verdict", "row", "column", "seed", "kind", "name", "step", "value", *ABOUT)
 Line = dict[str, str | int | float]
+PICTURES = 1 << 26
+"""Bytes of the pictures of a page at most, together."""
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Characters that control a terminal or the order of a text."""
+STROKES = ("none", "5 2", "1 1.5", "6 2 1 2")
+"""`rlmem.record.figures.DASHES` as SVG writes them."""
+MEDIA_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
 
 
 def markdown(sections: Sequence[Section], path: Path) -> str:
@@ -70,7 +81,9 @@ def document(items: Sequence[Item], folder: Path) -> str:
     def image(caption: str, path: Path) -> str:
         return f"![{in_markdown(caption)}]({quote(Path(os.path.relpath(path, folder)).as_posix())})"
 
-    names = catalog.names() if _are_shipped(items) else []
+    root = results_dir()
+    shipped = root and all(item.file and root.resolve() in item.file.resolve().parents for item in items)
+    names = catalog.names() if shipped else []
     text = rendered(
         "results.md.jinja",
         (anchor, departures, heading, image, in_markdown, key_in_words, picture, printable, provenance_problem),
@@ -107,12 +120,6 @@ def _summary(items: Sequence[Item], shipped: Sequence[str]) -> Table:
     }
     counts["all"] = sum(counts.values(), Counter())
     return Table("", ["", *words], [[paper, *(of[word] for word in words)] for paper, of in counts.items()])
-
-
-def _are_shipped(items: Sequence[Item]) -> bool:
-    """True if all of these are the results that rlmem ships."""
-    shipped = results_dir()
-    return shipped is not None and all(item.file and shipped.resolve() in item.file.resolve().parents for item in items)
 
 
 def heading(item: Item) -> str:
@@ -169,7 +176,7 @@ def write_latex(items: Sequence[Item], folder: Path) -> list[Path]:
 
 def data_text(items: Sequence[Item]) -> str:
     """All numbers of the items, one a line."""
-    lines = (_item(item) | line for item in items for line in _lines(item))
+    lines = (line for item in items for line in _lines(item))
     rows = ([inert(v) if isinstance(v := line.get(name, ""), str) else v for name in FIELDS] for line in lines)
     return csv_text(chain([FIELDS], rows))
 
@@ -187,30 +194,73 @@ def checksums(folder: Path) -> str:
 def _lines(item: Item) -> Iterator[Line]:
     """The means of the cells, the metrics of every run, and what they are read from."""
     assert item.file is not None
+    series = read_series(item.file.with_suffix(SERIES))
+    shared: Line = {"item": item.name, "budget": item.outcome.budget, "verdict": item.verdict.word}
+
+    def line(kind: str, place: Sequence[Any], name: str, value: float, **more: str | int) -> Line:
+        own: Line = {"kind": kind, "name": name, "value": f"{value:.9g}", **more}
+        return shared | dict(zip(PLACE, place, strict=False)) | own
+
     for cell in item.verdict.cells:
         for name in ("mean", "low", "high"):
-            yield {"row": cell.row, "column": cell.column, "kind": "cell", **_value(name, getattr(cell.ours, name))}
+            yield line("cell", (cell.row, cell.column), name, getattr(cell.ours, name))
     for run in item.outcome.records:
         about = {name: getattr(run, name) for name in ABOUT} | {"seconds": f"{run.seconds:.6g}"}
         for name, value in run.metrics.items():
-            yield {**_place(run.place), "kind": "metric", **_value(name, value), **about}
-    series = read_series(item.file.with_suffix(SERIES))
+            yield line("metric", run.place, name, value, **about)
     for (*place, key), points in series.items():
         for step, number in points:
-            yield {**_place(place), "step": step, "kind": "series", **_value(key, number)}
+            yield line("series", place, key, number, step=step)
     for curve in item.curves:
         if (*curve.place, item.key) not in series:
             for step, number in zip(curve.steps, curve.values, strict=True):
-                yield {**_place(curve.place), "step": step, "kind": "curve", **_value(item.key, number)}
+                yield line("curve", curve.place, item.key, number, step=step)
 
 
-def _item(item: Item) -> Line:
-    return {"item": item.name, "budget": item.outcome.budget, "verdict": item.verdict.word}
+# The page of `rlmem report`: one self-contained HTML file without scripts, in which every text is escaped. Showing and
+# hiding works by check boxes that the style sheet reads. The page's policy forbids everything from outside.
 
 
-def _place(place: Sequence[Any]) -> Line:
-    return dict(zip(PLACE, place, strict=True))
+def page(sections: Sequence[Section], title: str) -> str:
+    """The whole page. The same sections give the same text. Raises UserError for pictures that are too large for it."""
+    if (size := sum(file.stat().st_size for section in sections for _, file in _files(section))) > PICTURES:
+        raise UserError(f"pictures of {size:,} bytes: expected at most {PICTURES:,} in a page; e.g. fewer folders")
+    items = sum(isinstance(section, Item) for section in sections)
+    text = rendered(
+        "page.html.jinja",
+        (cell_text, departures, drawings, key_in_words, pictures),
+        title=title,
+        most_rows=max(len(section.axes[0]) for section in sections),
+        items=items,
+        total=sum(len(section.records) for section in sections),
+        intervals=INTERVALS,
+        sections=sections,
+        colours=len(COLOURS),
+        strokes=STROKES,
+    )
+    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def _value(name: str, value: float) -> Line:
-    return {"name": name, "value": f"{value:.9g}"}
+def drawings(section: Section, prefix: str) -> Iterator[Markup]:
+    """An SVG for each column. The names of its elements begin with `prefix`, which is unique to the section."""
+    what = key_in_words(section.key)
+    for k, panel in enumerate(panels(section.curves, *section.axes, what, ranges=section.ranges)):
+        where = f" on {panel.title}" if panel.title else ""
+        title = f"{what}{where} over environment steps: {', '.join(line.name for line in panel.lines)}"
+        yield Markup(inline(panel, f"{prefix}-c{k}", title))
+
+
+def pictures(section: Section) -> Iterator[tuple[str, str]]:
+    """Captions and pictures of analyses as data URLs: the smaller of SVG and PNG where both exist.
+
+    As an image, an SVG shares no names with the page, and can neither run nor load anything.
+    """
+    for caption, file in _files(section):
+        yield caption, f"data:{MEDIA_TYPES[file.suffix]};base64,{b64encode(content(file)).decode()}"
+
+
+def _files(section: Section) -> Iterator[tuple[str, Path]]:
+    for caption, path in section.outcome.pictures.items() if isinstance(section, Item) else ():
+        there = [form for suffix in MEDIA_TYPES if (form := path.with_suffix(suffix)).is_file()]
+        if file := min(there, key=lambda file: file.stat().st_size, default=None):
+            yield caption, file

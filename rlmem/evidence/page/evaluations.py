@@ -1,14 +1,12 @@
 """Evaluations of many runs: a line for every run, and the means of those that differ by their seed alone."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlmem.evidence.metrics import range_of_key
+from rlmem.evidence.metrics import expert_normalised, range_of_key, reference_of
 from rlmem.evidence.page.groups import mean_of, possible
 from rlmem.evidence.page.settings import labels, settings_of
-from rlmem.evidence.references import expert_normalised, reference_of
 from rlmem.evidence.statistics import Contrast, Range
 from rlmem.record import rundir
 from rlmem.record.facts import played
@@ -89,8 +87,7 @@ def runs_table(runs: Sequence[Evaluated]) -> Table:
     names, more = _names(runs), list(dict.fromkeys(key for run in runs for key in run.more))
     lines: list[list[Cell]] = []
     for run in runs:
-        values = [run.scores.get(name) for name in names]
-        scores = [None if value is None else Value(value.mean, value.std) for value in values]
+        scores = [Value(run.scores[name].mean, run.scores[name].std) if name in run.scores else None for name in names]
         lines.append([*run.about.values(), *scores, *(run.more.get(key) for key in more)])
     title = "runs; ± is the standard error of the mean over episodes"
     return Table(title, [*(runs[0].about if runs else ()), *names, *more], lines)
@@ -118,21 +115,20 @@ class Means(NamedTuple):
 
 def means(runs: Sequence[Evaluated]) -> list[Means]:
     """The cells, in the order of their first runs."""
-    cells: dict[tuple[str, str], list[Evaluated]] = defaultdict(list)
-    for run in runs:
-        cells[run.cell].append(run)
     of_cells = []
-    for cell, members in cells.items():
-        scores = {}
-        for name in _names(members):
-            values = [run.scores[name].mean for run in members if name in run.scores]
-            earned = name in ("greedy return", "sampled return")
-            possible = members[0].returns if earned else range_of_key(name.rpartition(" ")[2], "")
-            scores[name] = mean_of([value for value in values if value is not None], possible)
-        least, most = (bound(run.about["step"] for run in members) for bound in (min, max))
-        steps = str(least) if least == most else f"{least} to {most}"
-        of_cells.append(Means(cell, [run.about["seed"] for run in members], steps, scores))
+    for cell in dict.fromkeys(run.cell for run in runs):
+        members = [run for run in runs if run.cell == cell]
+        steps = dict.fromkeys(str(bound(run.about["step"] for run in members)) for bound in (min, max))
+        scores = {name: _mean(name, members) for name in _names(members)}
+        of_cells.append(Means(cell, [run.about["seed"] for run in members], " to ".join(steps), scores))
     return of_cells
+
+
+def _mean(name: str, runs: Sequence[Evaluated]) -> Value:
+    earned = name in ("greedy return", "sampled return")
+    possible = runs[0].returns if earned else range_of_key(name.rpartition(" ")[2], "")
+    means = (run.scores[name].mean for run in runs if name in run.scores)
+    return mean_of([mean for mean in means if mean is not None], possible)
 
 
 def means_table(cells: Sequence[Means]) -> Table:

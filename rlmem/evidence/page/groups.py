@@ -174,7 +174,9 @@ def of_runs(run_dirs: Sequence[Path], half: Sequence[Path], problems: list[str])
                 runs.append(ListedRun(run_dir, state, about["overrides"]))
         except UserError as error:
             problems += error.problems
-    lines = omissions(half, problems)
+    lines = [f"left out, no config.yaml or no run.json: {_which(map(str, half), 'directories')}"] if half else []
+    lines += [f"left out, {problem}" for problem in problems[:NAMED]]
+    lines += [f"left out, {len(problems) - NAMED} more that cannot be read"] if len(problems) > NAMED else []
     if len(runs) != 1:
         return group("Runs", runs, None, lines)
     command = shlex.join(["rlmem", "train", *_asked(runs[0].overrides)])
@@ -234,7 +236,7 @@ def of_metric(records: Sequence[Record], key: str, directories: Sequence[RunReco
     """
     known = [run for run in records if run.run_dir is not None]
     read = directories or [RunRecord(run.run_dir) for run in known if run.run_dir is not None]
-    curves = ((run, *metrics.curve(directory, key)) for run, directory in zip(known, read, strict=True))
+    curves = ((run, *metrics.thinned(directory.series(key))) for run, directory in zip(known, read, strict=True))
     return [Curve(*run.place, steps, values) for run, steps, values in curves if steps]
 
 
@@ -251,7 +253,7 @@ def facts_of(records: Sequence[Record]) -> dict[str, str]:
     )
     seconds = [record.seconds for record in records if np.isfinite(record.seconds)]
     steps = sum(record.steps for record in records)
-    found = {
+    facts = {
         "runs": ", ".join(f"{number} {state}" for state, number in Counter(r.state for r in records).items()),
         "seeds": ", ".join(str(seed) for seed in sorted({record.seed for record in records})),
         "steps": f"{steps:,} environment steps" if steps else "",
@@ -260,25 +262,24 @@ def facts_of(records: Sequence[Record]) -> dict[str, str]:
         "version": ", ".join(f"rlmem {version}" for version in versions),
         "commit": ", ".join(commits),
     }
-    return {name: text for name, text in found.items() if text}
+    return {name: text for name, text in facts.items() if text}
 
 
 def departures(outcome: Outcome) -> list[tuple[str, str]]:
     """(reason, cells) of every exception at this budget, every cell left out, and every misprint of the paper."""
-    changed: dict[str, list[str]] = defaultdict(list)
+    cells: dict[str, list[str]] = defaultdict(list)
     for cell in outcome.planned.cells():
         for reason in cell.reasons:
-            changed[reason].append(cell.name)
-    left: dict[str, list[str]] = defaultdict(list)
+            cells[reason].append(cell.name)
+    cells |= {sentence: [] for sentence in outcome.misprints()}
     for (row, column), reason in outcome.planned.skipped().items():
-        left[f"left out: {reason}"].append(f"{row}/{column}" if column else row)
-    found = [*changed.items(), *((sentence, []) for sentence in outcome.misprints()), *left.items()]
-    return [(reason, _which(names)) for reason, names in found]
+        cells[f"left out: {reason}"].append(f"{row}/{column}" if column else row)
+    return [(reason, _which(names)) for reason, names in cells.items()]
 
 
 def apart(curves: Sequence[Curve]) -> tuple[list[Curve], list[Curve]]:
     """Split curves into those for the mean, and those with a single point to which the mean would shrink."""
-    long, dots = ([c for c in curves if (len(c.steps) > 1) is wanted] for wanted in (True, False))
+    long, dots = ([curve for curve in curves if (len(curve.steps) > 1) is wanted] for wanted in (True, False))
     return (dots, []) if not long and len({dot.steps[0] for dot in dots}) == 1 else (long, dots)
 
 
@@ -305,13 +306,6 @@ def unseen(records: Sequence[Record], curves: Sequence[Curve], key: str) -> list
         "no mean, since no step is common to all": (curve.place for curve in chain(*filter(disjoint, counted))),
     }
     return sentences(said)
-
-
-def omissions(half: Sequence[Path], problems: Sequence[str]) -> list[str]:
-    """Sentences about directories of runs that have not begun or lack a file, and about what cannot be read."""
-    found = [f"left out, no config.yaml or no run.json: {_which(map(str, half), 'directories')}"] if half else []
-    found += [f"left out, {problem}" for problem in problems[:NAMED]]
-    return found + ([f"left out, {len(problems) - NAMED} more that cannot be read"] if len(problems) > NAMED else [])
 
 
 def sentences(said: Mapping[str, Iterable[tuple[str, str, int]]]) -> list[str]:

@@ -187,10 +187,10 @@ def twins(runs: Sequence[RunSettings], records: Sequence[Record], metric: str) -
     games: dict[Any, Any] = {}
     for run, record in zip(runs, records, strict=True):
         if metric in record.metrics and OBSERVE in run.values:
-            values = {key: value for key, value in run.values.items() if key != OBSERVE}
-            agent = _frozen(run.options), _frozen(values)
-            game = {key: v for key, v in values.items() if key.startswith("env.") and key != "env.num_envs"}
-            course = run.options.get(COLUMN), run.options.get("algo"), run.values.get(BUDGET), _frozen(game)
+            values = {(key, value) for key, value in run.values.items() if key != OBSERVE}
+            agent = frozenset(run.options.items()), frozenset(values)
+            game = frozenset(one for one in values if one[0].startswith("env.") and one[0] != "env.num_envs")
+            course = run.options.get(COLUMN), run.options.get("algo"), run.values.get(BUDGET), game
             observed[agent][run.values[OBSERVE]].append(record)
             games[agent] = course, run.options.get(MEMORY)
     pairs = []
@@ -205,9 +205,5 @@ def twins(runs: Sequence[RunSettings], records: Sequence[Record], metric: str) -
             )
             first = by[part][0]
             row = " ".join(word for word in first.row.split() if not word.endswith(f"observe={part}"))
-            pairs.append(TwinReturns(row, first.column, returns[0], returns[1], theirs))
+            pairs.append(TwinReturns(row, first.column, returns, theirs))
     return pairs
-
-
-def _frozen(values: Mapping[str, str]) -> Any:
-    return tuple(sorted(values.items()))

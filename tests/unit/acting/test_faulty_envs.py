@@ -349,7 +349,7 @@ def test_the_record_is_strict_json_and_every_reader_copes_with_null(in_tmp):
     Recorder(Path(), said.append).attach({"here": Mirror()})
     assert not said and len(Mirror.rows) == 4 and math.isnan(Mirror.rows[0]["loss"])
 
-    steps, values = metrics.curve(RunRecord(Path()), key)
+    steps, values = metrics.thinned(RunRecord(Path()).series(key))
     assert (steps, values) == ([2], [3.0])
     assert math.isnan(metrics.read(RunRecord(Path()), ["final_eval"])["final_eval"])
     assert math.isnan(objective(Path())) and next(iter(newest_rows(Path())))["step"] == 4

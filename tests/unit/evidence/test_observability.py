@@ -57,12 +57,12 @@ def test_what_cannot_be_told_is_left_open():
     assert np.isnan(memory_improvability(PARTIAL, WITHOUT, [-0.2, 0.2])).all()
     assert np.isnan(memory_improvability(PARTIAL, WITHOUT, WITHOUT)).all()
     assert memory_improvability([0.5], [0.0], [1.0]).value == pytest.approx(0.5), "single runs have values"
-    (line,) = table("x", [TwinReturns("gru", "", PARTIAL, FULL)]).rows
+    (line,) = table("x", [TwinReturns("gru", "", (PARTIAL, FULL))]).rows
     assert line[-2:] == [None, None], "nobody without memory to compare with"
 
 
 def test_less_may_be_better():
-    (line,) = table("x", [TwinReturns("gru", "easy", [0.5], [0.2], ([0.8], [0.2]))], higher=False).rows
+    (line,) = table("x", [TwinReturns("gru", "easy", ([0.5], [0.2]), ([0.8], [0.2]))], higher=False).rows
     gap, bias, improvability = (value.mean for value in line[-3:])
     assert line[2:4] == [0.5, 0.2]
     assert (gap, bias, improvability) == pytest.approx((0.3, 0.0, 0.5))
@@ -145,7 +145,7 @@ def test_runs_of_a_sweep_are_twins_if_they_differ_in_what_is_observed_alone():
     found = {each.row: each for each in twins(settings, records, "final_eval")}
     assert list(found) == ["gru", "mlp", "lru"]
     gru = found["gru"]
-    assert (gru.partial, gru.full, gru.memoryless) == (PARTIAL, FULL, [WITHOUT, WITHOUT_FULL])
+    assert (gru.agent, gru.memoryless) == ([PARTIAL, FULL], [WITHOUT, WITHOUT_FULL])
     assert not found["mlp"].memoryless
     assert not found["lru"].memoryless
     group = Group("Sweep", "sweep", "eval/greedy/return_mean", records, (), ([], []), 1, settings=settings)

@@ -16,12 +16,11 @@ from rlmem.core.errors import UserError
 from rlmem.evidence import catalog, metrics
 from rlmem.evidence.catalog import read
 from rlmem.evidence.experiment import Experiment
-from rlmem.evidence.page.documents import document
+from rlmem.evidence.metrics import GAMES, reference_of
+from rlmem.evidence.page.documents import document, page
 from rlmem.evidence.page.find import Item, find
-from rlmem.evidence.page.html import page
-from rlmem.evidence.published import described, measured
+from rlmem.evidence.published import FIELDS, described, measured
 from rlmem.evidence.records import Record
-from rlmem.evidence.references import GAMES, reference_of
 from rlmem.evidence.tables import publish, tables, write
 from rlmem.evidence.verdict import Outcome
 from rlmem.record.facts import RunRecord

@@ -8,8 +8,8 @@ from rlmem_envs.occlusion.robots import PUBLISHED as ROBOTS
 
 from rlmem.config.paths import conf_dir
 from rlmem.core.errors import Fault, UserError
+from rlmem.evidence.metrics import REFERENCES, expert_normalised, reference_of
 from rlmem.evidence.published import PAPERS, load, misprints
-from rlmem.evidence.references import REFERENCES, expert_normalised, reference_of
 
 FOLDER = conf_dir().parent / "experiments" / "published"
 TABLES = {

@@ -16,10 +16,10 @@ from rlmem.commands.cli import main
 from rlmem.core.errors import UserError
 from rlmem.evidence.items import runner_of
 from rlmem.evidence.page.curves import PANEL, POINTS, band, chosen, panels, smoothed, together
-from rlmem.evidence.page.documents import document
+from rlmem.evidence.page.documents import document, page
 from rlmem.evidence.page.find import Item, find
 from rlmem.evidence.page.groups import Group, departures
-from rlmem.evidence.page.html import page
+from rlmem.evidence.page.verify import verify
 from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.tables import write
 from rlmem.jobs.run import Options

@@ -13,7 +13,7 @@ from helpers import ROOT
 from pages import blocks
 from scipy.stats import mannwhitneyu
 
-from rlmem.evidence.references import REFERENCES, expert_normalised, reference_of
+from rlmem.evidence.metrics import REFERENCES, expert_normalised, reference_of
 from rlmem.evidence.statistics import (
     AGGREGATES,
     bootstrap,

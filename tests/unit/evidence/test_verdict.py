@@ -15,7 +15,7 @@ from rlmem.evidence import catalog
 from rlmem.evidence.catalog import read
 from rlmem.evidence.expect import Finding, Numbers, Untestable, check, parse, parse_all
 from rlmem.evidence.experiment import Experiment
-from rlmem.evidence.metrics import range_of_key, range_of_metric, range_of_returns
+from rlmem.evidence.metrics import range_of, range_of_key, range_of_returns
 from rlmem.evidence.published import load as published
 from rlmem.evidence.records import Record
 from rlmem.evidence.statistics import ANY, contrast, runs_to_decide
@@ -68,10 +68,10 @@ def test_an_interval_stays_within_what_is_possible_and_around_its_value():
 
 
 def test_what_is_possible_follows_from_the_metric_and_the_environment():
-    assert range_of_metric("success", "gym") == range_of_key("eval/accuracy", "parity") == (0, 1)
-    assert range_of_metric("late_15_eval", "repeat_previous") == range_of_metric("mmer", "autoencode") == (-1, 1)
-    assert range_of_metric("final_eval", "copy") == (0, 1)
-    assert range_of_metric("best_eval", "battleship") == (-np.inf, 1)
+    assert range_of("success", ["env=gym"]) == range_of_key("eval/accuracy", "parity") == (0, 1)
+    assert range_of("late_15_eval", ["env=repeat_previous"]) == range_of("mmer", ["env=autoencode"]) == (-1, 1)
+    assert range_of("final_eval", ["env=copy"]) == (0, 1)
+    assert range_of("best_eval", ["env=battleship"]) == (-np.inf, 1)
     for metric, env, wrapper in (
         ("normalised area_eval", "repeat_first", "[]"),
         ("steps_to_0.9", "repeat_first", "[]"),
@@ -81,7 +81,7 @@ def test_what_is_possible_follows_from_the_metric_and_the_environment():
         ("final_eval", "CartPole-v1", "[]"),
         ("analysis/recall/x", "copy", "[]"),
     ):
-        assert range_of_metric(metric, env, wrapper) == ANY, metric
+        assert range_of(metric, [f"env={env}", f"wrapper={wrapper}"]) == ANY, metric
 
 
 @pytest.mark.parametrize("env", ["repeat_previous", "copy", "position_only_cartpole", "parity", "minesweeper"])
