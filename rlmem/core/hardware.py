@@ -24,9 +24,8 @@ def cuda_devices() -> int:
 
 def processor() -> str:
     """The name of the processor where the system has it (Linux), else its architecture."""
-    return (
-        next(_processor_lines("model name"), "").partition(":")[2].strip() or platform.processor() or platform.machine()
-    )
+    name = next(_processor_lines("model name"), "").partition(":")[2].strip()
+    return name or platform.processor() or platform.machine()
 
 
 def processor_features() -> str:

@@ -23,6 +23,7 @@ from rlmem.core.command import Stopped
 from rlmem.core.errors import Fault, UserError
 from rlmem.core.types import processes
 from rlmem.loops.parts import Output, Results, Training, notify, result_metrics, result_text
+from rlmem.record.checkpoint import BEST
 from rlmem.record.rundir import video_path
 
 RECENT = 100
@@ -216,7 +217,7 @@ class Loop(ABC):
         if math.isfinite(score) and (self.best_return is None or score > self.best_return):
             self.best_return = score
             with self._writing("the best agent"):
-                self.output.checkpoints.save_best(self.agent_state())
+                self.output.checkpoints.write(BEST, self.agent_state())
         row = result_metrics(results) | ({} if acts else {"eval/score": score})
         if self.best_return is not None:
             row["eval/greedy/best" if acts else "eval/best"] = self.best_return
