@@ -8,18 +8,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
-from rlmem.acting.observed import (
-    Transparent,
-    alike,
-    arrays,
-    given_masks,
-    mask_source,
-    numeric_leaves,
-    put_infos,
-    put_rows,
-)
+from rlmem.acting.observed import Transparent, given_masks, mask_source
 from rlmem.core.spaces import component_sizes
 
 MODES = ", ".join(mode.name for mode in AutoresetMode)
@@ -180,8 +171,7 @@ class Slotted(Transparent):
                 self._begin(again, taken=False)
             waiting = self.taken[int(lengths.argmax())][t]
             actions = [taken[t - longest] if ready else waiting for taken, ready in zip(self.taken, begun, strict=True)]
-            allowed = self._allowed(~begun, np.array(actions))
-            obs, _, terminated, truncated, infos = self.env.step(allowed)
+            obs, _, terminated, truncated, infos = self.env.step(self._allowed(~begun, np.array(actions)))
             self.raw = arrays(obs, self.single_observation_space)
             self._infos = infos if self._masks == "info" else {}
             ended = np.logical_or(terminated, truncated)
@@ -255,3 +245,57 @@ class Slotted(Transparent):
 
 def _write(i: int, array: np.ndarray, row: Any) -> None:
     array[i] = row
+
+
+def put_rows(obs: Any, rows: np.ndarray, other: Any) -> Any:
+    """`obs`, a tree of arrays [N, ...], with the `rows` of `other`."""
+
+    def chosen(mine: Any, theirs: Any) -> np.ndarray:
+        mine = np.array(mine)
+        mine[rows] = np.asarray(theirs)[rows]
+        return mine
+
+    return tree_map(chosen, obs, other)
+
+
+def put_infos(infos: Mapping[str, Any], rows: np.ndarray, other: Mapping[str, Any]) -> dict[str, Any]:
+    """Infos in Gymnasium's form, `name` and where it is known, `_name`, whose `rows` are those of `other` alone."""
+    found = dict(infos)
+    for name in found:
+        if name.startswith("_") and isinstance(found[name], np.ndarray):
+            found[name] = found[name] & ~rows
+    for name, theirs in other.items():
+        known = other.get(f"_{name}")
+        if name.startswith("_") or known is None:
+            continue
+        where = rows & known
+        if isinstance(theirs, Mapping):
+            found[name] = put_infos(found.get(name, {}), rows, theirs)
+        elif name in found:
+            found[name] = np.where(where.reshape(-1, *[1] * (np.ndim(theirs) - 1)), theirs, found[name])
+        else:
+            found[name] = theirs
+        found[f"_{name}"] = found.get(f"_{name}", np.zeros_like(rows)) | where
+    return found
+
+
+def arrays(obs: Any, space: Any) -> Any:
+    """Observations of N environments as a tree of arrays [N, ...]; other leaves, such as texts, as objects [N]."""
+    if isinstance(space, spaces.Dict) and isinstance(obs, Mapping):
+        return {name: arrays(part, space.spaces.get(name)) for name, part in obs.items()}
+    if not isinstance(obs, tuple):
+        return obs
+    if isinstance(space, spaces.Tuple):
+        return tuple(arrays(*pair) for pair in zip(obs, space, strict=True))
+    return np.fromiter(obs, object, len(obs))
+
+
+def numeric_leaves(obs: Any) -> list[np.ndarray]:
+    """The leaves of a tree of arrays that hold numbers, not objects."""
+    return [leaf for leaf in map(np.asarray, tree_leaves(obs)) if leaf.dtype != object]
+
+
+def alike(obs: Any, before: Any, rows: np.ndarray) -> bool:
+    """True if `rows` of two trees of arrays [N, ...] have equal numbers; an unread NaN equals itself."""
+    pairs = zip(numeric_leaves(obs), numeric_leaves(before), strict=True)
+    return all(np.array_equal(a[rows], b[rows], equal_nan=a.dtype.kind == "f") for a, b in pairs)

@@ -108,8 +108,7 @@ class Loop(ABC):
         """Run one iteration, and the evaluation and the checkpoint that are due after it. May raise `stop`."""
         before = self.completed_steps
         if self.collector.steps < self.total_steps and not self.evaluation_due:
-            complete = self.iterate()
-            self.evaluation_due = complete and due(self.evaluation.every, before, self.completed_steps)
+            self.evaluation_due = self.iterate() and due(self.evaluation.every, before, self.completed_steps)
         if self.collector.steps >= self.total_steps:
             self.evaluation_due = True
         if self.evaluation_due and self.asked_to_stop() is None:
@@ -336,7 +335,11 @@ class Notices:
             where = f"the policy stands still: {share:.0%} of its actions lie at a bound, whatever it sees"
             self.once("saturation", f"{where}, where learning can hardly move them; {advice['saturation']}")
         if (scale := metrics.get("reward_scale", 1.0)) != 1.0:
-            self.once("scale", f"rewards are learnt from times {scale:.3g} (algo.reward_scale)")
+            self.scaled(scale)
+
+    def scaled(self, scale: float) -> None:
+        """Say by what rewards are multiplied before they are learnt from."""
+        self.once("scale", f"rewards are learnt from times {scale:.3g} (algo.reward_scale)")
 
     def state_dict(self) -> dict[str, Any]:
         return {"said": sorted(self.said), "saturated": self.saturated}
