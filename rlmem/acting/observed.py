@@ -112,7 +112,7 @@ class Observed(Transparent):
 
     def __init__(self, env: VectorEnv, parts: Mapping[str, Any], source: MaskSource | None):
         super().__init__(env)
-        self.single_observation_space = spaces.Dict(dict(parts))
+        self.single_observation_space: spaces.Dict = spaces.Dict(dict(parts))
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
         self.source, self.whole = source, env.single_observation_space
 
@@ -128,9 +128,7 @@ class Observed(Transparent):
         found = by_path(obs, self.whole) if is_tree(self.whole) else {OBSERVATION: obs}
         if self.source is not None:
             found[ACTION_MASK] = self._masks(info)
-        if lacking := [name for name in self.single_observation_space if name not in found]:  # type: ignore[attr-defined]
-            raise ValueError(f"observations lack `{lacking[0]}`; they have: {', '.join(found)}")
-        return {name: found[name] for name in self.single_observation_space}  # type: ignore[attr-defined]
+        return {name: leaf for name, leaf in found.items() if name in self.single_observation_space.spaces}
 
     def _masks(self, info: Mapping[str, Any]) -> np.ndarray:
         given = given_masks(self.env, cast(MaskSource, self.source), None, info)
