@@ -11,9 +11,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from torch.utils._pytree import tree_leaves, tree_map
 
 from rlmem.acting.observed import Transparent, given_masks, mask_source
+from rlmem.acting.workers import WorkerFailed
 from rlmem.core.spaces import component_sizes
-
-MODES = ", ".join(mode.name for mode in AutoresetMode)
 
 
 def slot_layout(env: VectorEnv) -> VectorEnv:
@@ -27,7 +26,8 @@ def slot_layout(env: VectorEnv) -> VectorEnv:
     except (ValueError, TypeError) as error:
         example = 'metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}'
         what = f"{named} has the autoreset mode {said!r} in its metadata"
-        raise ValueError(f"{what}; expected one of {MODES}, as in {example}") from error
+        modes = ", ".join(AutoresetMode.__members__)
+        raise ValueError(f"{what}; expected one of {modes}, as in {example}") from error
     if mode is AutoresetMode.NEXT_STEP and callable(getattr(env, "state", None)):
         return env
     if (
@@ -40,12 +40,8 @@ def slot_layout(env: VectorEnv) -> VectorEnv:
     return Slotted(env, mode)
 
 
-class CannotTurn(RuntimeError):
-    """A vector whose autoreset mode cannot be turned into the slot layout."""
-
-    def __init__(self, text: str):
-        super().__init__(text)
-        self.blame = (None, text, "")  # a line for its user; there is no traceback worth showing
+class CannotTurn(WorkerFailed):
+    """A vector whose autoreset mode cannot be turned into the slot layout; no environment of it is to blame."""
 
 
 class Slotted(Transparent):
@@ -200,7 +196,7 @@ class Slotted(Transparent):
         if not everyone and not alike(obs, before, ~rows):
             what = "is reset as a whole: it takes no options['reset_mask'], which its autoreset mode needs here"
             raise CannotTurn(
-                f"{self.named} ({self.mode.name}) {what}; expected a masked reset, or NEXT_STEP and state()"
+                None, f"{self.named} ({self.mode.name}) {what}; expected a masked reset, or NEXT_STEP and state()"
             )
         self.raw = obs
         if self._masks == "info":
@@ -238,7 +234,7 @@ class Slotted(Transparent):
             row = None if final is None else final[i]
             if row is None:
                 what = "resets in the same step, and its infos have no `final_obs` of an episode that ended"
-                raise CannotTurn(f"{self.named} ({self.mode.name}) {what}; expected infos['final_obs'][{i}]")
+                raise CannotTurn(None, f"{self.named} ({self.mode.name}) {what}; expected infos['final_obs'][{i}]")
             tree_map(partial(_write, int(i)), obs, row)
         return obs, put_infos(infos, over, last or {})
 

@@ -158,8 +158,8 @@ def run_child(work: Callable[[int], object], port: int) -> int:
     It ignores signals, since the first process decides whether to stop. Its own faults are printed here, and what it
     prints goes to stderr. That another process is gone is reported by the first one.
     """
-    for name in STOP_SIGNALS:
-        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     os.dup2(2, 1)
     try:
         work(port)

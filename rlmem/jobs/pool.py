@@ -29,7 +29,7 @@ TICK, LOOK, BEAT, GRACE = 0.1, 2.0, 15.0, 1.0
 """Seconds between checks of the processes, checks of the manifest for work, and heartbeats, and seconds to wait for a
 signal to reach the jobs directly before the sweep passes it on."""
 
-STOPPED = {REQUEUE, 130} | {-getattr(signal, name) for name in STOP_SIGNALS if hasattr(signal, name)}
+STOPPED = {REQUEUE, 130} | {-number for number in STOP_SIGNALS}
 """Exit codes of a run that was asked to stop; one that was still starting had nothing to save."""
 
 

@@ -17,7 +17,7 @@ from rlmem.config.messages import shell
 from rlmem.config.paths import shipped_options
 from rlmem.core.command import Stopped
 from rlmem.core.errors import UserError, extra
-from rlmem.core.hardware import cores, cuda_devices
+from rlmem.core.hardware import cores
 from rlmem.jobs.manifest import Job, Manifest, holds_sweep
 from rlmem.jobs.multirun import check_jobs
 from rlmem.jobs.pool import Pool, shared_gpus
@@ -150,7 +150,9 @@ def _require_gpus(gpus: Sequence[str]) -> None:
     """Raise UserError for GPUs that do not exist: their jobs would run on the CPU without a warning."""
     if not gpus:
         return
-    there, where = cuda_devices(), f"--gpus {','.join(gpus)}"
+    import torch
+
+    there, where = torch.cuda.device_count(), f"--gpus {','.join(gpus)}"
     if not there:
         raise UserError(f"{where}: no CUDA device is available here; leave it out to run on the CPU; e.g. --jobs 2")
     beyond = [gpu for gpu in gpus if gpu.isdigit() and int(gpu) >= there]
