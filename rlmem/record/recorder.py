@@ -151,7 +151,9 @@ class RecordFile:
     """A file to which rows are appended, with the hash of its contents; it is made if it does not exist."""
 
     def __init__(self, path: Path):
-        self.path, self.stream = path, open(path, "ab")
+        self.path = path
+        with self._writing():
+            self.stream = open(path, "ab")
         self.digest, self.size, _ = hashed(path)
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
