@@ -89,7 +89,7 @@ def _without_signals() -> Iterator[None]:
         yield
         return
     handler = signal.getsignal(signal.SIGTERM)
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {getattr(signal, name) for name in STOP_SIGNALS})
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
     finally:

@@ -8,21 +8,11 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
-from rlmem.acting.observed import (
-    Transparent,
-    alike,
-    arrays,
-    given_masks,
-    mask_source,
-    numeric_leaves,
-    put_infos,
-    put_rows,
-)
+from rlmem.acting.observed import Transparent, given_masks, mask_source
+from rlmem.acting.workers import WorkerFailed
 from rlmem.core.spaces import component_sizes
-
-MODES = ", ".join(mode.name for mode in AutoresetMode)
 
 
 def slot_layout(env: VectorEnv) -> VectorEnv:
@@ -36,7 +26,8 @@ def slot_layout(env: VectorEnv) -> VectorEnv:
     except (ValueError, TypeError) as error:
         example = 'metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}'
         what = f"{named} has the autoreset mode {said!r} in its metadata"
-        raise ValueError(f"{what}; expected one of {MODES}, as in {example}") from error
+        modes = ", ".join(AutoresetMode.__members__)
+        raise ValueError(f"{what}; expected one of {modes}, as in {example}") from error
     if mode is AutoresetMode.NEXT_STEP and callable(getattr(env, "state", None)):
         return env
     if (
@@ -49,12 +40,8 @@ def slot_layout(env: VectorEnv) -> VectorEnv:
     return Slotted(env, mode)
 
 
-class CannotTurn(RuntimeError):
-    """A vector whose autoreset mode cannot be turned into the slot layout."""
-
-    def __init__(self, text: str):
-        super().__init__(text)
-        self.blame = (None, text, "")  # a line for its user; there is no traceback worth showing
+class CannotTurn(WorkerFailed):
+    """A vector whose autoreset mode cannot be turned into the slot layout; no environment of it is to blame."""
 
 
 class Slotted(Transparent):
@@ -180,8 +167,7 @@ class Slotted(Transparent):
                 self._begin(again, taken=False)
             waiting = self.taken[int(lengths.argmax())][t]
             actions = [taken[t - longest] if ready else waiting for taken, ready in zip(self.taken, begun, strict=True)]
-            allowed = self._allowed(~begun, np.array(actions))
-            obs, _, terminated, truncated, infos = self.env.step(allowed)
+            obs, _, terminated, truncated, infos = self.env.step(self._allowed(~begun, np.array(actions)))
             self.raw = arrays(obs, self.single_observation_space)
             self._infos = infos if self._masks == "info" else {}
             ended = np.logical_or(terminated, truncated)
@@ -210,7 +196,7 @@ class Slotted(Transparent):
         if not everyone and not alike(obs, before, ~rows):
             what = "is reset as a whole: it takes no options['reset_mask'], which its autoreset mode needs here"
             raise CannotTurn(
-                f"{self.named} ({self.mode.name}) {what}; expected a masked reset, or NEXT_STEP and state()"
+                None, f"{self.named} ({self.mode.name}) {what}; expected a masked reset, or NEXT_STEP and state()"
             )
         self.raw = obs
         if self._masks == "info":
@@ -248,10 +234,64 @@ class Slotted(Transparent):
             row = None if final is None else final[i]
             if row is None:
                 what = "resets in the same step, and its infos have no `final_obs` of an episode that ended"
-                raise CannotTurn(f"{self.named} ({self.mode.name}) {what}; expected infos['final_obs'][{i}]")
+                raise CannotTurn(None, f"{self.named} ({self.mode.name}) {what}; expected infos['final_obs'][{i}]")
             tree_map(partial(_write, int(i)), obs, row)
         return obs, put_infos(infos, over, last or {})
 
 
 def _write(i: int, array: np.ndarray, row: Any) -> None:
     array[i] = row
+
+
+def put_rows(obs: Any, rows: np.ndarray, other: Any) -> Any:
+    """`obs`, a tree of arrays [N, ...], with the `rows` of `other`."""
+
+    def chosen(mine: Any, theirs: Any) -> np.ndarray:
+        mine = np.array(mine)
+        mine[rows] = np.asarray(theirs)[rows]
+        return mine
+
+    return tree_map(chosen, obs, other)
+
+
+def put_infos(infos: Mapping[str, Any], rows: np.ndarray, other: Mapping[str, Any]) -> dict[str, Any]:
+    """Infos in Gymnasium's form, `name` and where it is known, `_name`, whose `rows` are those of `other` alone."""
+    found = dict(infos)
+    for name in found:
+        if name.startswith("_") and isinstance(found[name], np.ndarray):
+            found[name] = found[name] & ~rows
+    for name, theirs in other.items():
+        known = other.get(f"_{name}")
+        if name.startswith("_") or known is None:
+            continue
+        where = rows & known
+        if isinstance(theirs, Mapping):
+            found[name] = put_infos(found.get(name, {}), rows, theirs)
+        elif name in found:
+            found[name] = np.where(where.reshape(-1, *[1] * (np.ndim(theirs) - 1)), theirs, found[name])
+        else:
+            found[name] = theirs
+        found[f"_{name}"] = found.get(f"_{name}", np.zeros_like(rows)) | where
+    return found
+
+
+def arrays(obs: Any, space: Any) -> Any:
+    """Observations of N environments as a tree of arrays [N, ...]; other leaves, such as texts, as objects [N]."""
+    if isinstance(space, spaces.Dict) and isinstance(obs, Mapping):
+        return {name: arrays(part, space.spaces.get(name)) for name, part in obs.items()}
+    if not isinstance(obs, tuple):
+        return obs
+    if isinstance(space, spaces.Tuple):
+        return tuple(arrays(*pair) for pair in zip(obs, space, strict=True))
+    return np.fromiter(obs, object, len(obs))
+
+
+def numeric_leaves(obs: Any) -> list[np.ndarray]:
+    """The leaves of a tree of arrays that hold numbers, not objects."""
+    return [leaf for leaf in map(np.asarray, tree_leaves(obs)) if leaf.dtype != object]
+
+
+def alike(obs: Any, before: Any, rows: np.ndarray) -> bool:
+    """True if `rows` of two trees of arrays [N, ...] have equal numbers; an unread NaN equals itself."""
+    pairs = zip(numeric_leaves(obs), numeric_leaves(before), strict=True)
+    return all(np.array_equal(a[rows], b[rows], equal_nan=a.dtype.kind == "f") for a, b in pairs)

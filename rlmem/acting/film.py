@@ -224,18 +224,15 @@ def _player(env: VectorEnv, player: PlayerName, rng: np.random.Generator) -> tup
         return lambda obs: space.sample(_mask(space, obs)), ""
     if player == "keys":
         return _by_hand(dict(getattr(task, "keys", {})), space)
-    name = type(task).__name__
-    if not hasattr(task, player):
-        raise UserError(f"--player {player}: {name} has no such player; accepted: keys, random")
     return lambda obs: _asked(env, player, rng)[0], ""
 
 
 def _asked(env: VectorEnv, player: PlayerName, rng: np.random.Generator) -> Any:
     """The actions [1, ...] of the oracle or the memoryless player. Raises UserError if the task knows none."""
-    task: Any = env.unwrapped
-    actions = task.oracle() if player == "oracle" else task.memoryless(rng)
+    ask = getattr(env.unwrapped, player, lambda *rng: None)
+    actions = ask() if player == "oracle" else ask(rng)
     if actions is None:
-        raise UserError(f"--player {player}: {type(task).__name__} has none; accepted: keys, random")
+        raise UserError(f"--player {player}: {type(env.unwrapped).__name__} has no such player; accepted: keys, random")
     return actions
 
 

@@ -145,15 +145,12 @@ class Guard:
         self.lengths = np.zeros(env.num_envs, np.int64)
         self.begins = np.ones(env.num_envs, bool)
         space: Any = env.single_observation_space
-        self.masks_ignored = False
-        self.parts: dict[str, ObservationCheck] | None = None
-        if is_tree(space):
-            self.parts = {name: ObservationCheck(leaf, name) for name, leaf in space.items()}
-            action = env.single_action_space
-            sizes = action.nvec if isinstance(action, spaces.MultiDiscrete) else [0]
-            self.components: Any = np.cumsum(sizes)[:-1]  # where the mask of the next component begins
-        else:
-            self.part = ObservationCheck(space)
+        self.masks_ignored, self.has_parts = False, is_tree(space)
+        leaves = space.items() if self.has_parts else [("", space)]
+        self.checks = {name: ObservationCheck(leaf, name) for name, leaf in leaves}
+        action = env.single_action_space
+        sizes = action.nvec if isinstance(action, spaces.MultiDiscrete) else [0]
+        self.components: Any = np.cumsum(sizes)[:-1]  # where the mask of the next component begins
 
     def reset(self, seed: int | None = None, steps: int = 0) -> Any:
         """Begin an episode everywhere; the observations [N, ...]. steps: environment steps that were counted so far."""
@@ -162,9 +159,10 @@ class Guard:
         if not isinstance(result, tuple) or len(result) != 2:
             self._refuse(None, f"reset() returned {_form(result)}; expected (observations, infos)")
         obs = self._observations(result[0])
-        self._require_choice(obs, None)
-        masked = self.parts is not None and ACTION_MASK in self.parts
-        self.masks_ignored = not masked and isinstance(result[1], Mapping) and ACTION_MASK in result[1]
+        if ACTION_MASK in self.checks:
+            self._require_choice(obs, None)
+        infos = result[1] if isinstance(result[1], Mapping) else {}
+        self.masks_ignored = ACTION_MASK in infos and ACTION_MASK not in self.checks
         return obs
 
     def step(
@@ -183,8 +181,9 @@ class Guard:
             self._refuse(None, f"step() returned {_form(result)}; expected {expected}")
         obs, reward, terminated, truncated, infos = result
         obs, reward = self._observations(obs), self._rewards(reward)
-        terminated, truncated = self._flags("terminated", terminated), self._flags("truncated", truncated)
-        if self.parts is not None:
+        terminated = self._row("terminated", as_flags(terminated), "b", "of True or False")
+        truncated = self._row("truncated", as_flags(truncated), "b", "of True or False")
+        if ACTION_MASK in self.checks:
             self._require_choice(obs, terminated | truncated)
         if any_of(begins) and any_of(empty := (terminated | truncated) & begins):
             self._refuse(empty, "the episode ended in the step that began it; expected one action at least")
@@ -215,12 +214,12 @@ class Guard:
             raise Fault(f"{where}: {line or raised(error)}", trace) from error
 
     def _observations(self, given: Any) -> Any:
-        if self.parts is None:
-            return self._part(self.part, given)
-        if not isinstance(given, Mapping) or (lacking := [name for name in self.parts if name not in given]):
+        if not self.has_parts:
+            return self._part(self.checks[""], given)
+        if not isinstance(given, Mapping) or (lacking := [name for name in self.checks if name not in given]):
             what = f"lack `{lacking[0]}`" if isinstance(given, Mapping) else _excerpt(given)
-            self._refuse(None, f"observations {what}; expected a dictionary of {', '.join(self.parts)}")
-        obs = {name: self._part(part, given[name]) for name, part in self.parts.items()}
+            self._refuse(None, f"observations {what}; expected a dictionary of {', '.join(self.checks)}")
+        obs = {name: self._part(part, given[name]) for name, part in self.checks.items()}
         if ACTION_MASK in obs:
             obs[ACTION_MASK] = obs[ACTION_MASK] != 0
         return obs
@@ -246,8 +245,6 @@ class Guard:
 
         ended: [N], where no action follows; None: nowhere
         """
-        if self.parts is None or ACTION_MASK not in obs:
-            return
         for component in np.split(obs[ACTION_MASK], self.components, axis=-1):  # views
             empty: Any = ~component.any(-1)
             if any_of(wrong := empty if ended is None else empty & ~ended):
@@ -255,10 +252,7 @@ class Guard:
             component[empty] = True
 
     def _rewards(self, given: Any) -> np.ndarray:
-        rewards = np.asarray(given)
-        if rewards.shape != self.begins.shape or rewards.dtype.kind not in NUMBERS:
-            what = f"rewards of shape {rewards.shape} and type {rewards.dtype}"
-            self._refuse(None, f"{what}; expected {len(self.begins)} numbers")
+        rewards = self._row("rewards", np.asarray(given), NUMBERS, "numbers")
         sizes = np.abs(rewards)
         fits = sizes <= LARGEST  # false for NaN
         if np.count_nonzero(fits) < len(fits):
@@ -274,12 +268,12 @@ class Guard:
             self.largest = largest
             self.remark = f"environment {environment} gave {name} of size {largest:.3g} at step {self.steps}"
 
-    def _flags(self, name: str, given: Any) -> np.ndarray:
-        flags = as_flags(given)
-        if flags.shape != self.begins.shape or flags.dtype.kind != "b":
-            what = f"{name} of shape {flags.shape} and type {flags.dtype}"
-            self._refuse(None, f"{what}; expected {len(self.begins)} of True or False")
-        return flags
+    def _row(self, name: str, values: np.ndarray, kinds: str, expected: str) -> np.ndarray:
+        """The values themselves; refuses all but one of these kinds for each environment."""
+        if values.shape != self.begins.shape or values.dtype.kind not in kinds:
+            what = f"{name} of shape {values.shape} and type {values.dtype}"
+            self._refuse(None, f"{what}; expected {len(self.begins)} {expected}")
+        return values
 
     def _refuse(self, wrong: np.ndarray | None, line: str) -> NoReturn:
         """Raise a Fault. wrong: [N, ...], true for environments at fault; None: the vector as a whole."""

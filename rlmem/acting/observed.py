@@ -1,4 +1,4 @@
-"""What vectors of environments by any author return, action masks and trees of arrays; and what agents see of it."""
+"""Action masks as vectors of environments by any author show them, and observations of parts as agents see them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, cast
@@ -7,7 +7,6 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
-from torch.utils._pytree import tree_leaves, tree_map
 
 from rlmem.core.spaces import ACTION_MASK, OBSERVATION, by_path, component_sizes, is_tree, leaves
 
@@ -75,60 +74,6 @@ class Transparent(VectorWrapper):
         return getattr(self.env, name)
 
 
-def put_rows(obs: Any, rows: np.ndarray, other: Any) -> Any:
-    """`obs`, a tree of arrays [N, ...], with the `rows` of `other`."""
-
-    def chosen(mine: Any, theirs: Any) -> np.ndarray:
-        mine = np.array(mine)
-        mine[rows] = np.asarray(theirs)[rows]
-        return mine
-
-    return tree_map(chosen, obs, other)
-
-
-def put_infos(infos: Mapping[str, Any], rows: np.ndarray, other: Mapping[str, Any]) -> dict[str, Any]:
-    """Infos in Gymnasium's form, `name` and where it is known, `_name`, whose `rows` are those of `other` alone."""
-    found = dict(infos)
-    for name in found:
-        if name.startswith("_") and isinstance(found[name], np.ndarray):
-            found[name] = found[name] & ~rows
-    for name, theirs in other.items():
-        known = other.get(f"_{name}")
-        if name.startswith("_") or known is None:
-            continue
-        where = rows & known
-        if isinstance(theirs, Mapping):
-            found[name] = put_infos(found.get(name, {}), rows, theirs)
-        elif name in found:
-            found[name] = np.where(where.reshape(-1, *[1] * (np.ndim(theirs) - 1)), theirs, found[name])
-        else:
-            found[name] = theirs
-        found[f"_{name}"] = found.get(f"_{name}", np.zeros_like(rows)) | where
-    return found
-
-
-def arrays(obs: Any, space: Any) -> Any:
-    """Observations of N environments as a tree of arrays [N, ...]; other leaves, such as texts, as objects [N]."""
-    if isinstance(space, spaces.Dict) and isinstance(obs, Mapping):
-        return {name: arrays(part, space.spaces.get(name)) for name, part in obs.items()}
-    if not isinstance(obs, tuple):
-        return obs
-    if isinstance(space, spaces.Tuple):
-        return tuple(arrays(*pair) for pair in zip(obs, space, strict=True))
-    return np.fromiter(obs, object, len(obs))
-
-
-def numeric_leaves(obs: Any) -> list[np.ndarray]:
-    """The leaves of a tree of arrays that hold numbers, not objects."""
-    return [leaf for leaf in map(np.asarray, tree_leaves(obs)) if leaf.dtype != object]
-
-
-def alike(obs: Any, before: Any, rows: np.ndarray) -> bool:
-    """True if `rows` of two trees of arrays [N, ...] have equal numbers; an unread NaN equals itself."""
-    pairs = zip(numeric_leaves(obs), numeric_leaves(before), strict=True)
-    return all(np.array_equal(a[rows], b[rows], equal_nan=a.dtype.kind == "f") for a, b in pairs)
-
-
 def observed(env: VectorEnv, read: Callable[[Sequence[str]], Collection[str]]) -> VectorEnv:
     """`env` itself if its observations are one part and it has no action masks, else an `Observed` of it.
 
@@ -167,7 +112,7 @@ class Observed(Transparent):
 
     def __init__(self, env: VectorEnv, parts: Mapping[str, Any], source: MaskSource | None):
         super().__init__(env)
-        self.single_observation_space = spaces.Dict(dict(parts))
+        self.single_observation_space: spaces.Dict = spaces.Dict(dict(parts))
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
         self.source, self.whole = source, env.single_observation_space
 
@@ -183,9 +128,7 @@ class Observed(Transparent):
         found = by_path(obs, self.whole) if is_tree(self.whole) else {OBSERVATION: obs}
         if self.source is not None:
             found[ACTION_MASK] = self._masks(info)
-        if lacking := [name for name in self.single_observation_space if name not in found]:  # type: ignore[attr-defined]
-            raise ValueError(f"observations lack `{lacking[0]}`; they have: {', '.join(found)}")
-        return {name: found[name] for name in self.single_observation_space}  # type: ignore[attr-defined]
+        return {name: leaf for name, leaf in found.items() if name in self.single_observation_space.spaces}
 
     def _masks(self, info: Mapping[str, Any]) -> np.ndarray:
         given = given_masks(self.env, cast(MaskSource, self.source), None, info)

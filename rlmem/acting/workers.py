@@ -21,7 +21,7 @@ PATIENCE = 5.0
 class WorkerFailed(RuntimeError):
     """A worker process has died, or the environment in it has raised.
 
-    blame: the index of its environment, a line on what happened, and the traceback of the worker
+    blame: the index of its environment, a line on what happened, and the traceback of the worker; see `Guard`
     """
 
     def __init__(self, environment: int | None, line: str, trace: str = ""):

@@ -19,7 +19,8 @@ from rlmem.core.errors import Fault, UserError, brief, printable
 REQUEUE = 75
 """Exit code of a run that a signal other than Ctrl-C stopped (EX_TEMPFAIL of sysexits.h): run the command again."""
 
-STOP_SIGNALS = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP")
+NAMES = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP")
+STOP_SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
 """Signals that ask for a stop: Ctrl-C; a scheduler's; its warning (Slurm's --signal=USR1@120); a closed terminal."""
 
 NOTICE = "rlmem: saving, then stopping (once more: at once)\n"
@@ -131,8 +132,7 @@ def taken_over() -> bool:
 
 def _not_ignored() -> dict[int, Any]:
     """The signals that are not ignored (as SIGHUP is under nohup), with their handlers."""
-    numbers = [getattr(signal, name) for name in STOP_SIGNALS if hasattr(signal, name)]
-    handlers = {number: signal.getsignal(number) for number in numbers}
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     return {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
 
 

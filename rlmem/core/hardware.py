@@ -15,18 +15,10 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def cuda_devices() -> int:
-    """GPUs that this process may use."""
-    import torch
-
-    return torch.cuda.device_count()
-
-
 def processor() -> str:
     """The name of the processor where the system has it (Linux), else its architecture."""
-    return (
-        next(_processor_lines("model name"), "").partition(":")[2].strip() or platform.processor() or platform.machine()
-    )
+    name = next(_processor_lines("model name"), "").partition(":")[2].strip()
+    return name or platform.processor() or platform.machine()
 
 
 def processor_features() -> str:

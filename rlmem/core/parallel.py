@@ -111,17 +111,11 @@ class Crew:
 
     def __init__(self, work: Callable[[int], object], size: int, port: int):
         self.size = size
-        self.processes = [
-            start(
-                run_child,
-                work,
-                port,
-                variables=os.environ | {"RANK": rank, "WORLD_SIZE": str(size), "LOCAL_RANK": rank},
-                fresh=True,
-                end=signal.SIGKILL,
-            )
-            for rank in map(str, range(1, size))
-        ]
+        self.processes = []
+        for rank in map(str, range(1, size)):
+            variables = os.environ | {"RANK": rank, "WORLD_SIZE": str(size), "LOCAL_RANK": rank}
+            child = start(run_child, work, port, variables=variables, fresh=True, end=signal.SIGKILL)
+            self.processes.append(child)
 
     def wait_for(self, store: dist.Store) -> None:
         """Wait until every process has announced itself at the store. Raises Lost if one ends before."""
@@ -164,8 +158,8 @@ def run_child(work: Callable[[int], object], port: int) -> int:
     It ignores signals, since the first process decides whether to stop. Its own faults are printed here, and what it
     prints goes to stderr. That another process is gone is reported by the first one.
     """
-    for name in STOP_SIGNALS:
-        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     os.dup2(2, 1)
     try:
         work(port)

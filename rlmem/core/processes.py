@@ -89,7 +89,7 @@ def _clean(variables: Mapping[str, str]) -> Iterator[set[int]]:
         sys.path = [*path, ROOT]
         sys.modules["__main__"] = ModuleType("__main__")
         resource_tracker.ensure_running()  # which lets signals through again
-        signal.pthread_sigmask(signal.SIG_BLOCK, {getattr(signal, name) for name in STOP_SIGNALS})
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         yield mask
     finally:
         sys.modules["__main__"], sys.path = main, path

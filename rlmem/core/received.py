@@ -8,7 +8,6 @@ import csv
 import gzip
 import io
 import json
-import math
 import os
 import stat
 import sys
@@ -16,7 +15,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from math import inf
+from math import inf, isfinite, nan
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -41,7 +40,7 @@ def loads(text: str | bytes) -> Any:
     return value
 
 
-def nodes(value: Any, most: float = math.inf) -> Iterator[Any]:
+def nodes(value: Any, most: float = inf) -> Iterator[Any]:
     """A value and all values in it. Raises ValueError for more than `most` of them, or more than DEEPEST levels."""
     levels: list[Iterator[Any]] = [iter((value,))]  # what is left of each, which takes no memory for many values
     number, end = 0, object()
@@ -67,7 +66,7 @@ def dumps(value: Any, **options: Any) -> str:
     try:
         return json.dumps(value, allow_nan=False, **options)
     except ValueError:  # rare; a value without such numbers is traversed only once
-        finite = lambda item: None if isinstance(item, float) and not math.isfinite(item) else item  # noqa: E731
+        finite = lambda item: None if isinstance(item, float) and not isfinite(item) else item  # noqa: E731
         return json.dumps(map_values(finite, value), allow_nan=False, **options)
 
 
@@ -76,7 +75,7 @@ def row(line: str | bytes) -> dict[str, Any]:
     read = loads(line)
     if not isinstance(read, dict):
         raise ValueError("a line is not an object of names and values")
-    return {sys.intern(name): math.nan if value is None else value for name, value in read.items()}
+    return {sys.intern(name): nan if value is None else value for name, value in read.items()}
 
 
 def map_values(change: Callable[[Any], Any], node: Any) -> Any:

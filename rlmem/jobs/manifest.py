@@ -167,9 +167,12 @@ class Manifest:
         with self._transaction():
             self._set("trials", str(trials))
 
-    def jobs(self) -> list[Job]:
-        """All jobs, in the order of their numbers."""
-        return self._select("1 ORDER BY number")
+    def jobs(self, only: Container[str] | None = None, condition: str = "1 ORDER BY number") -> list[Job]:
+        """The jobs, in the order of their numbers.
+
+        only: configuration hashes of the jobs that are meant; None: all
+        """
+        return [job for job in self._select(condition) if only is None or job.config_hash in only]
 
     def submit(self, spec: SweepSpec, jobs: Sequence[Job]) -> int:
         """Make `spec` the specification, and add those of its jobs that are new; returns how many.
@@ -297,17 +300,13 @@ class Manifest:
         only: configuration hashes of the jobs that are meant; None: all
         """
         values = {"state": "waiting"} | ({"failures": 0} if afresh else {})
-        for job in self.jobs():
-            if (only is None or job.config_hash in only) and (afresh or job.failures <= retries):
+        for job in self.jobs(only):
+            if afresh or job.failures <= retries:
                 self._update(values, "number = ? AND state = 'failed'", job.number)
 
     def left(self, only: Container[str] | None = None) -> list[Job]:
-        """The jobs that are neither done nor failed, in the order in which they are to be taken.
-
-        only: configuration hashes of the jobs that are meant; None: all
-        """
-        jobs = self._select(f"{ACTIVE} ORDER BY failures, number")
-        return jobs if only is None else [job for job in jobs if job.config_hash in only]
+        """The jobs that are neither done nor failed, in the order in which they are taken; `only` as in `jobs`."""
+        return self.jobs(only, f"{ACTIVE} ORDER BY failures, number")
 
     def _insert(self, new: Job) -> None:
         number = self.connection.execute("SELECT COALESCE(MAX(number), 0) + 1 FROM jobs").fetchone()[0]

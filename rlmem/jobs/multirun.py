@@ -53,22 +53,17 @@ class Launcher:
     subdir: str
 
 
-def is_about_launcher(override: Override) -> bool:
-    """True if an override chooses or sets the launcher."""
-    return override.key_or_group.partition(".")[0] == "launcher"
-
-
 def is_about_all(override: Override) -> bool:
     """True if an override is about all jobs: their launcher, or Hydra itself (but where it searches)."""
-    hydra = override.is_hydra_override() and override.key_or_group != "hydra.searchpath"
-    return hydra or is_about_launcher(override)
+    key = override.key_or_group
+    return key.partition(".")[0] == "launcher" or (override.is_hydra_override() and key != "hydra.searchpath")
 
 
 def choose(overrides: Sequence[str]) -> Launcher:
     """The launcher of a command line, checked. Raises UserError with every problem."""
     with config_loader() as loader:
         parsed = parse(overrides)[0]
-        ours = [override for override in parsed if is_about_launcher(override)]
+        ours = [override for override in parsed if override.key_or_group.partition(".")[0] == "launcher"]
         hydra = [str(override.input_line) for override in parsed if override.is_hydra_override()]
         choices = [override for override in ours if override.key_or_group == "launcher"]
         try:
@@ -173,8 +168,7 @@ def check_jobs(
             problems += error.problems
     given = [run_dir for config in configs if (run_dir := config.settings.run_dir) is not None]
     if len(given) > len(set(given)):
-        what = f"{len(configs)} jobs would share one run directory; leave run_dir out"
-        problems.append(f"run_dir={given[0]}: {what}")
+        problems.append(f"run_dir={given[0]}: {len(configs)} jobs would share one run directory; leave run_dir out")
     if assembled and not problems:
         from rlmem.run.train import plan
 

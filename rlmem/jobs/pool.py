@@ -29,7 +29,7 @@ TICK, LOOK, BEAT, GRACE = 0.1, 2.0, 15.0, 1.0
 """Seconds between checks of the processes, checks of the manifest for work, and heartbeats, and seconds to wait for a
 signal to reach the jobs directly before the sweep passes it on."""
 
-STOPPED = {REQUEUE, 130} | {-getattr(signal, name) for name in STOP_SIGNALS if hasattr(signal, name)}
+STOPPED = {REQUEUE, 130} | {-number for number in STOP_SIGNALS}
 """Exit codes of a run that was asked to stop; one that was still starting had nothing to save."""
 
 
@@ -127,7 +127,8 @@ class Pool:
 
     def _start(self, job: Job) -> None:
         gpu = min(self.gpus, key=[child.gpu for child in self.children].count) if self.gpus else None
-        log, variables = log_file(self.manifest.folder, job.name), environment(job, gpu)
+        log, threads = log_file(self.manifest.folder, job.name), str(job.threads or cores())
+        variables = os.environ | {"OMP_NUM_THREADS": threads} | ({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})
         place = assignment("run_dir", str(self.manifest.folder / job.name))
         arguments = ["train", *job.overrides, place, "on_exists=resume"]
         try:
@@ -135,8 +136,7 @@ class Pool:
             with open(log, "a", encoding="utf-8") as out:
                 now = datetime.now().isoformat(sep=" ", timespec="seconds")
                 print(f"{HEADER} attempt {job.attempts} on {self.owner.host}, {now}", file=out)
-            fresh = variables["OMP_NUM_THREADS"] != "1"
-            process = processes.start(processes.rlmem, arguments, str(log), variables=variables, fresh=fresh)
+            process = processes.start(processes.rlmem, arguments, str(log), variables=variables, fresh=threads != "1")
             self.children.append(Child(job, process, gpu))
         except OSError as error:
             self._failed(job, 1, f"cannot be started: {error}")
@@ -189,12 +189,6 @@ class Pool:
 
 HEADER, MARK = "===", re.compile("rlmem: (error|failed): ")
 """Beginnings of the lines in a log that say when a process started, and why it failed."""
-
-
-def environment(job: Job, gpu: str | None) -> dict[str, str]:
-    """The variables of a job's process: its threads, and its GPU if the sweep spreads jobs over some."""
-    threads = {"OMP_NUM_THREADS": str(job.threads or cores())}
-    return os.environ | threads | ({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})
 
 
 def reason_of_failure(code: int, log: Path) -> str:

@@ -17,7 +17,7 @@ from rlmem.config.messages import shell
 from rlmem.config.paths import shipped_options
 from rlmem.core.command import Stopped
 from rlmem.core.errors import UserError, extra
-from rlmem.core.hardware import cores, cuda_devices
+from rlmem.core.hardware import cores
 from rlmem.jobs.manifest import Job, Manifest, holds_sweep
 from rlmem.jobs.multirun import check_jobs
 from rlmem.jobs.pool import Pool, shared_gpus
@@ -99,7 +99,7 @@ def _work(manifest: Manifest, options: Options, view: View) -> int:
         manifest.set_trials(options.trials)
     more = _searcher(spec, manifest, say) if spec.direction is not None else lambda: False
     manifest.reopen(options.retries, options.retry_failed, options.only)
-    places = _places(spec, _meant(manifest.jobs(), options), options)
+    places = _places(spec, manifest.jobs(options.only), options)
     again = options.again or f"rlmem sweep {shell(folder)}"
     say(f"{folder}: {counts(rows(manifest)).plain}; {places} at once")
     try:
@@ -109,12 +109,7 @@ def _work(manifest: Manifest, options: Options, view: View) -> int:
         say(f"{counts(rows(manifest)).plain}; go on with    {again}")
         raise
     say(f"{counts(rows(manifest)).plain}; the table    rlmem sweep status {shell(folder)}")
-    return _conclude(spec, folder, _meant(manifest.jobs(), options), say, again)
-
-
-def _meant(jobs: Sequence[Job], options: Options) -> list[Job]:
-    """The jobs to work on."""
-    return [job for job in jobs if options.only is None or job.config_hash in options.only]
+    return _conclude(spec, folder, manifest.jobs(options.only), say, again)
 
 
 def config_hash(config: Config) -> str:
@@ -155,7 +150,9 @@ def _require_gpus(gpus: Sequence[str]) -> None:
     """Raise UserError for GPUs that do not exist: their jobs would run on the CPU without a warning."""
     if not gpus:
         return
-    there, where = cuda_devices(), f"--gpus {','.join(gpus)}"
+    import torch
+
+    there, where = torch.cuda.device_count(), f"--gpus {','.join(gpus)}"
     if not there:
         raise UserError(f"{where}: no CUDA device is available here; leave it out to run on the CPU; e.g. --jobs 2")
     beyond = [gpu for gpu in gpus if gpu.isdigit() and int(gpu) >= there]

@@ -86,6 +86,5 @@ def _study(jobs: Sequence[Job], spec: SweepSpec, seed: int) -> Study:
         if job.state == "done" and job.result is not None:
             found.add_trial(make(value=job.result))
         else:
-            ended = job.state in ("done", "failed")
-            found.add_trial(make(state=TrialState.FAIL if ended else TrialState.RUNNING))
+            found.add_trial(make(state=TrialState.FAIL if job.state in ("done", "failed") else TrialState.RUNNING))
     return found

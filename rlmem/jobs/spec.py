@@ -115,8 +115,7 @@ def _read(file: Path) -> tuple[list[str], list[tuple[str, ...]]]:
     if not isinstance(overrides, list) or not all(isinstance(line, str) for line in overrides):
         raise UserError(f"{file}: overrides: expected a list of key=value; e.g. overrides: [env=repeat_first]")
     if not isinstance(pairs, list):
-        what = "expected a list of mappings; e.g. pairs: [{env: [a, b], algo.gamma: [1, 2]}]"
-        raise UserError(f"{file}: pairs: {what}")
+        raise UserError(f"{file}: pairs: expected a list of mappings; e.g. pairs: [{{env: [a, b], algo.lr: [1, 2]}}]")
     lines = [*overrides, *_axes(grid, f"{file}: grid")]
     return lines, [tuple(_axes(pair, f"{file}: pairs")) for pair in pairs]
 
@@ -188,8 +187,7 @@ def axes(spec: SweepSpec, own_directories: bool = True) -> list[Axis]:
         parsed = [parse(together, loader) for together in [*([line] for line in spec.overrides), *spec.pairs]]
         if unreadable := [problem for _, problems in parsed for problem in problems]:
             raise UserError(*unreadable)
-        hydra = [line for line in spec.overrides if line.startswith("hydra.searchpath")]
-        options = option_names(hydra)
+        options = option_names([line for line in spec.overrides if line.startswith("hydra.searchpath")])
         found, problems = [], []
         if own_directories:
             problems = _problems_of_keys(chain.from_iterable(together for together, _ in parsed))

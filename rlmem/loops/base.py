@@ -23,6 +23,7 @@ from rlmem.core.command import Stopped
 from rlmem.core.errors import Fault, UserError
 from rlmem.core.types import processes
 from rlmem.loops.parts import Output, Results, Training, notify, result_metrics, result_text
+from rlmem.record.checkpoint import BEST
 from rlmem.record.rundir import video_path
 
 RECENT = 100
@@ -107,8 +108,7 @@ class Loop(ABC):
         """Run one iteration, and the evaluation and the checkpoint that are due after it. May raise `stop`."""
         before = self.completed_steps
         if self.collector.steps < self.total_steps and not self.evaluation_due:
-            complete = self.iterate()
-            self.evaluation_due = complete and due(self.evaluation.every, before, self.completed_steps)
+            self.evaluation_due = self.iterate() and due(self.evaluation.every, before, self.completed_steps)
         if self.collector.steps >= self.total_steps:
             self.evaluation_due = True
         if self.evaluation_due and self.asked_to_stop() is None:
@@ -216,7 +216,7 @@ class Loop(ABC):
         if math.isfinite(score) and (self.best_return is None or score > self.best_return):
             self.best_return = score
             with self._writing("the best agent"):
-                self.output.checkpoints.save_best(self.agent_state())
+                self.output.checkpoints.write(BEST, self.agent_state())
         row = result_metrics(results) | ({} if acts else {"eval/score": score})
         if self.best_return is not None:
             row["eval/greedy/best" if acts else "eval/best"] = self.best_return
@@ -335,7 +335,11 @@ class Notices:
             where = f"the policy stands still: {share:.0%} of its actions lie at a bound, whatever it sees"
             self.once("saturation", f"{where}, where learning can hardly move them; {advice['saturation']}")
         if (scale := metrics.get("reward_scale", 1.0)) != 1.0:
-            self.once("scale", f"rewards are learnt from times {scale:.3g} (algo.reward_scale)")
+            self.scaled(scale)
+
+    def scaled(self, scale: float) -> None:
+        """Say by what rewards are multiplied before they are learnt from."""
+        self.once("scale", f"rewards are learnt from times {scale:.3g} (algo.reward_scale)")
 
     def state_dict(self) -> dict[str, Any]:
         return {"said": sorted(self.said), "saturated": self.saturated}

@@ -146,8 +146,7 @@ class OffPolicyLoop(Loop):
         if self.algo.scale is None:
             self.algo.scale_rewards(self.replay.rewards(self.batching))
             if self.algo.scale is not None:
-                what = f"rewards are learnt from times {self.algo.scale:.3g} (algo.reward_scale)"
-                self.notices.once("scale", what)
+                self.notices.scaled(self.algo.scale)
         began = perf_counter()
         sample = self.replay.sample(self.batching, self.algo.batch_size, self.generator)
         self.sample_time += perf_counter() - began

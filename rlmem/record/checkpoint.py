@@ -55,7 +55,7 @@ class Checkpoints:
         the checkpoint cannot be written; the newest earlier ones are intact then.
         """
         self.prune()
-        path = self._write(f"step_{step:012d}.pt", state)
+        path = self.write(f"step_{step:012d}.pt", state)
         self.prune()
         return path
 
@@ -79,11 +79,8 @@ class Checkpoints:
                 _delete(path)
         self.prune()
 
-    def save_best(self, state: State) -> Path:
-        """Write `state` as the best agent so far, in place of the one before. Raises OSError as `save` does."""
-        return self._write(BEST, state)
-
-    def _write(self, name: str, state: State) -> Path:
+    def write(self, name: str, state: State) -> Path:
+        """Write `state` to the file `name`, in place of what is there. Raises OSError as `save` does."""
         if self.directory.is_symlink():
             raise OSError(errno.ELOOP, "the folder of checkpoints is a link", str(self.directory))
         self.directory.mkdir(exist_ok=True)  # not its parents: a run directory that is missing was deleted

@@ -100,29 +100,20 @@ class WandbRun:
     mode: online, offline or disabled
     folder: where W&B keeps its files
     timeout: seconds to reach the server at the start, and again to send the rest at the end; then an error is raised
-    place: project, entity, group and tags of the run at W&B
-    artifact: whether the best agent is uploaded at the end
+    keys: project, entity, group and tags of the run at W&B, and artifact: whether its best agent is uploaded at the end
     """
 
-    def __init__(
-        self,
-        run_dir: Path,
-        run: RunInfo,
-        mode: str,
-        folder: Path,
-        timeout: float,
-        place: dict[str, Any],
-        artifact: bool = False,
-    ):
+    def __init__(self, run_dir: Path, run: RunInfo, mode: str, folder: Path, timeout: float, keys: Mapping[str, Any]):
         self.wandb = wandb = fresh_wandb(mode)
-        self.run_dir, self.artifact = run_dir, artifact
+        self.run_dir, self.artifact = run_dir, keys["artifact"]
         self.errors, self.offline_in = collect_log_errors(), folder if mode == "offline" else None
         if mode == "online" and not wandb.login(prompt=False, verify=False):
             raise NoKey("no W&B API key on this machine; expected one; e.g. `wandb login`, or set WANDB_API_KEY")
         self.run = wandb.init(
             mode=mode,
             dir=str(folder.resolve()),  # the service may have started in another directory
-            **place | {"tags": list(place["tags"]) or None},  # [] would remove what was tagged by hand
+            **{key: keys[key] for key in ("project", "entity", "group")},
+            tags=list(keys["tags"]) or None,  # [] would remove what was tagged by hand
             name=run.name,
             config=run.config,
             id=None if mode == "disabled" else _stored_id(run_dir),
@@ -202,17 +193,17 @@ class WandbLogger(WandbRun):
         artifact: bool = False,
         init_timeout: PositiveInt = 6,
     ):
-        place = {"project": project, "entity": entity, "group": group, "tags": tags}
+        keys = {"project": project, "entity": entity, "group": group, "tags": tags, "artifact": artifact}
         self.later = f"upload what is missing with    rlmem sync {shell(run_dir)}"
         self.note: str | None = None
         chosen = mode or {"dryrun": "offline", "run": "online"}.get(found := fresh_wandb().setup().settings.mode, found)
         try:
-            super().__init__(run_dir, run, chosen, run_dir, init_timeout, place, artifact)
+            super().__init__(run_dir, run, chosen, run_dir, init_timeout, keys)
         except Exception as error:  # of many kinds, of W&B and of its service
             if chosen == "offline":
                 raise
             self.note = f"logger=wandb goes offline ({first_line(error)}); {self.later}"
-            super().__init__(run_dir, run, "offline", run_dir, init_timeout, place, artifact)
+            super().__init__(run_dir, run, "offline", run_dir, init_timeout, keys)
         if chosen == "online" and self.note is None:
             self.note = f"logger=wandb: {self.run.url}"
 
@@ -283,10 +274,10 @@ def upload(run_dir: Path, given: Mapping[str, Any], timeout: float) -> str:
     """
     again = f"the run directory has them all, and `rlmem sync {shell(run_dir)}` sends what is missing"
     values, _ = rundir.read(run_dir)
-    defaults: dict[str, Any] = {"project": "rlmem", "entity": None, "group": None, "tags": []}
+    keys: dict[str, Any] = {"project": "rlmem", "entity": None, "group": None, "tags": [], "artifact": False}
     with reading(run_dir / "config.yaml"):
-        chosen = defaults | values["logger"].get("wandb", {}) | {key: v for key, v in given.items() if v is not None}
-    run, place = RunInfo(run_dir.resolve().name, values), {key: chosen[key] for key in defaults}
+        keys |= values["logger"].get("wandb", {}) | {key: value for key, value in given.items() if value is not None}
+    run = RunInfo(run_dir.resolve().name, values)
     with rundir.lock(run_dir), TemporaryDirectory() as folder:
         try:
             rows = read_jsonl(path := run_dir / "metrics.jsonl")
@@ -296,7 +287,7 @@ def upload(run_dir: Path, given: Mapping[str, Any], timeout: float) -> str:
             failed = not finished(values, rows)
 
         def send() -> WandbRun:
-            logger = WandbRun(run_dir, run, "online", Path(folder), timeout, place, bool(chosen.get("artifact")))
+            logger = WandbRun(run_dir, run, "online", Path(folder), timeout, keys)
             for number, row in enumerate(rows):
                 logger.log(number, row)
             logger.close(failed)

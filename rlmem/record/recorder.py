@@ -77,14 +77,12 @@ class Recorder:
             try:
                 logger.log(self.shown, row)
             except Exception as error:  # a logger must never stop a run, whatever its library raises
-                self._turn_off(name, error)
+                del self.loggers[name]
+                with suppress(Exception):
+                    logger.close(failed=True)
+                what = f"stopped: {_reason(logger, error)}; the run goes on, metrics.jsonl has every row"
+                self.say(f"logger={name} {what}")
         self.shown += 1
-
-    def _turn_off(self, name: str, error: Exception) -> None:
-        logger = self.loggers.pop(name)
-        with suppress(Exception):
-            logger.close(failed=True)
-        self.say(f"logger={name} stopped: {_reason(logger, error)}; the run goes on, metrics.jsonl has every row")
 
     def metrics(self, step: int, values: Mapping[str, float]) -> dict[str, float]:
         """Write a row of metrics, numbers or tensors of one, after `step` environment steps, and show and return it."""
@@ -153,7 +151,9 @@ class RecordFile:
     """A file to which rows are appended, with the hash of its contents; it is made if it does not exist."""
 
     def __init__(self, path: Path):
-        self.path, self.stream = path, open(path, "ab")
+        self.path = path
+        with self._writing():
+            self.stream = open(path, "ab")
         self.digest, self.size, _ = hashed(path)
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:

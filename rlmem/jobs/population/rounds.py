@@ -137,8 +137,7 @@ class Rounds:
             one, other_episodes = comparisons[agent], standing[other].episodes
             mine = {"round": number + 1, "agent": agent, "episodes": standing[agent].episodes, "step": steps[agent]}
             theirs = {"other": other, "other_episodes": other_episodes, "other_mean": one.other_mean}
-            row = {**mine, "mean": one.mean, **theirs, "p": one.p, "copied": agent in copying}
-            rows.append(row)
+            rows.append({**mine, "mean": one.mean, **theirs, "p": one.p, "copied": agent in copying})
             if agent in copying:
                 copies.append(f"agent {agent} copies {other} ({one.mean:.3f} < {one.other_mean:.3f}, p {one.p:.1g})")
         self.history.append(rows)

@@ -59,7 +59,7 @@ def test_mistakes_of_play_are_one_line(capsys):
         (["play", "env=repeat_previous", "memory=gru"], "play takes env and wrapper keys only"),
         (["play", "env=repeat_previous", "--gif", "nowhere/game.gif"], "no folder"),
         (["play", "env=gym", "env.id=CartPole-v1", "--player", "oracle"], "no such player"),
-        (["play", "env=endless_tmaze", "env.lengths=uniform", "--player", "memoryless"], "EndlessTMaze has none"),
+        (["play", "env=endless_tmaze", "env.lengths=uniform", "--player", "memoryless"], "EndlessTMaze has no such"),
         (["play", "env=gym", "env.id=CartPole-v1", "--player", "random", "--gif", "game.gif"], "render_mode=rgb_array"),
         (["eval", "run", "video=maybe"], "expected true or false"),
     ):

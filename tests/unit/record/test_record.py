@@ -145,7 +145,7 @@ def test_fewer_checkpoints_make_room_before_the_next_is_written(in_tmp):
         seen.append(len(less.paths()))
         raise OSError(28, "No space left on device")
 
-    less._write = full  # type: ignore[method-assign]
+    less.write = full  # type: ignore[method-assign]
     with pytest.raises(OSError, match="No space"):
         less.save(3, {})
     assert seen == [1] and less.load()[1]["step"] == 2
