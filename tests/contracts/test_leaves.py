@@ -20,7 +20,6 @@ from rlmem_envs.replay import ReplayableVectorEnv
 import rlmem
 from rlmem.acting.autoreset import slot_layout
 from rlmem.acting.collector import Collector
-from rlmem.acting.guard import Guard
 from rlmem.acting.observed import observed
 from rlmem.agents.heads import Categorical, MultiCategorical, masked
 from rlmem.agents.layers import HeadLayers
@@ -292,15 +291,6 @@ def test_a_game_that_can_be_shown_whole_offers_its_full_state_to_critics():
             given = {key: value for key, value in values.items() if key not in ("defaults", "evaluation")}
             env = instantiate(given, num_envs=2, privileged=True)
             assert list(env.single_observation_space) == ["observation", "privileged"], name
-
-
-def test_a_guard_knows_the_parts_of_observations():
-    env = rlmem.make_env("minesweeper", 3, params={"action_mask": True}, privileged=True)
-    assert list(env.single_observation_space) == ["action_mask", "observation", "privileged"]
-    guard = Guard(env)
-    obs = guard.reset(0)
-    assert obs["action_mask"].dtype == bool
-    assert obs["action_mask"].all()
 
 
 @pytest.mark.parametrize("mapped", [False, True], ids=["memory", "files"])

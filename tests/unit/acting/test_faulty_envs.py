@@ -384,14 +384,6 @@ def test_a_bound_cuts_only_the_episodes_that_are_longer():
     assert "unfinished" not in whole.summary()
 
 
-def test_a_bound_that_is_not_reached_changes_nothing():
-    scores = [
-        evaluate(Idle(), faulty_envs.make("healthy"), Request(9, Streams(3), CPU, most), greedy=False)
-        for most in (None, 6)
-    ]
-    assert np.array_equal(scores[0].returns, scores[1].returns)
-
-
 def test_a_long_evaluation_says_how_far_it_is(monkeypatch):
     monkeypatch.setattr("rlmem.acting.collector.FIRST_REPORT", 0.0)
     said = []

@@ -45,13 +45,6 @@ def test_random_play_follows_action_masks(capsys):
         assert main(["play", *given]) == 0, capsys.readouterr().err
 
 
-def test_an_episode_becomes_an_animation(in_tmp):
-    assert main(["play", "env=repeat_previous", "--player", "oracle", "--gif", "game.gif"]) == 0
-    with Image.open("game.gif") as gif:
-        assert gif.n_frames > 10  # frames that look alike are merged
-        assert np.asarray(gif.convert("RGB")).std() > 0
-
-
 def test_evaluation_films_a_greedy_episode(in_tmp, capsys):
     run = ["env=repeat_previous", "memory=mlp", "total_steps=60", "env.num_envs=4", "evaluation.every=null"]
     assert main(["train", *run, "evaluation.episodes=2", "run_dir=run", "algo.rollout_slots=26"]) == 0

@@ -113,6 +113,18 @@ def test_an_episode_whose_last_step_the_budget_leaves_out_is_cut():
     assert [(e.env, e.length) for e in episodes] == [(0, 1), (1, 3)] and rollout.cut
 
 
+@pytest.mark.parametrize("slots", [StateSlots(2, of="episode"), StateSlots(3, 4, "episode")], ids=str)
+def test_states_are_kept_at_the_ages_asked_for(slots):
+    """Counter's state before slot a of an episode is a, as Scripted shows; rollouts of five begin inside episodes."""
+    c = collector(((3, -2),), ((9,),))
+    for _ in range(4):
+        rollout, _ = c.collect(slots=5, budget=10**9, state_slots=slots)
+        age = rollout.streams.obs[:, :5, 1]
+        kept = rollout.state_index[:, :5] >= 2
+        assert torch.equal(kept, (age > 0) & ((age + slots.shift) % slots.every == 0))
+        assert torch.equal(rollout.states[rollout.state_index[:, :5][kept] - 2][:, 0], age[kept])
+
+
 def test_evaluation_plays_each_environments_share_of_whole_episodes():
     env = SyncVectorEnv([lambda: Scripted((2,)), lambda: Scripted((-9,))])
     scores = evaluate(Counter(), env, Request(7, Streams(0), CPU), greedy=True)
