@@ -26,7 +26,6 @@ WHERE, WHEN, LENGTH = 1, 7, 5
 NAN, INF = float("nan"), float("inf")
 BOX = spaces.Box(-np.inf, np.inf, (2,), np.float32)
 DISCRETE = spaces.Discrete(3)
-Step = tuple[Any, Any, Any, Any, Any]
 
 
 @dataclass(frozen=True)

@@ -215,17 +215,14 @@ def same_step(num_envs: int = 2) -> VectorEnv:
 
 
 SMALL = [
-    "evaluation.episodes=2",
-    "evaluation.max_steps=9",
-    "algo.rollout_slots=16",
-    "algo.num_minibatches=1",
+    "evaluation.episodes=2", "evaluation.max_steps=9", "algo.rollout_slots=16", "algo.num_minibatches=1",
     "checkpoint.every=40",
-]
+]  # fmt: skip
 
 
 def test_a_run_turns(in_tmp):
     small = [*SMALL, "memory=mlp", "total_steps=64"]
-    config = own_env("same_step", small)
+    config = own_env(small)
     with closing(make_env(config, 2)) as env:
         assert isinstance(env, Slotted)
     train(config)
@@ -234,11 +231,11 @@ def test_a_run_turns(in_tmp):
 @pytest.mark.slow
 def test_a_run_in_a_turned_vector_that_was_killed_ends_like_one_that_was_not(in_tmp):
     lines = [*SMALL, "total_steps=300", "memory=gru", "memory.hidden_size=4"]
-    assert_resumes_exactly(lambda run_dir: train(own_env("same_step", [*lines, f"run_dir={run_dir}"])), 6)
+    assert_resumes_exactly(lambda run_dir: train(own_env([*lines, f"run_dir={run_dir}"])), 6)
 
 
-def own_env(name, lines):
-    file = Path("conf/env") / f"{name}.yaml"
+def own_env(lines):
+    file = Path("conf/env/same_step.yaml")
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(f"# A vector of one's own\n_target_: {__name__}.{name}\nnum_envs: 2\n")
-    return load([f"env={name}", *lines])
+    file.write_text(f"# A vector of one's own\n_target_: {__name__}.same_step\nnum_envs: 2\n")
+    return load(["env=same_step", *lines])

@@ -59,11 +59,6 @@ def test_first_weights_are_those_of_their_name(init, hidden, value, policy):
         assert (layer.bias.abs().max() == 0) == (init == "orthogonal")
 
 
-def test_torchs_first_weights_are_torchs_for_actions_too():
-    first = next(TwinQ(64, 1, HeadLayers((64,), "relu", "torch")).parameters())
-    assert first.abs().max() <= 1 / math.sqrt(65)
-
-
 def test_twins_over_continuous_actions_are_independent_and_differentiable_in_the_action():
     twins = loud(TwinQ(6, 3, HeadLayers((8, 8)))).double()
     x, action = torch.randn(2, 5, 6).double(), torch.randn(2, 5, 3).double().requires_grad_()
