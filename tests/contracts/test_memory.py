@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from rlmem.conformance import PROPERTIES, check, facts
 from rlmem.core.types import where_start
-from rlmem.memory.base import Memory
+from rlmem.memory.base import Memory, RecurrentCell
 
 
 def failures(memory, **options):
@@ -17,8 +17,9 @@ def failures(memory, **options):
 
 
 def test_every_memory_keeps_the_contract(memory_name):
-    slots = 30 if memory_name == "dnc" else 70  # beyond the 64 slots of a chunk; the DNC is a loop over slots
-    failed = failures(make_memory(memory_name, 6), slots=slots, long=(100,))
+    memory = make_memory(memory_name, 6)
+    slots = 20 if isinstance(memory, RecurrentCell) else 66  # beyond the 64 slots of a chunk; cells read one by one
+    failed = failures(memory, slots=slots, long=(66,))
     assert not failed, "\n" + "\n".join(map(str, failed.values()))
 
 
@@ -62,7 +63,7 @@ class Sound(Memory):
 
 
 def test_a_sound_memory_passes_everything():
-    results = check(Sound, long=(300,))
+    results = check(Sound, slots=20, long=(100,))
     assert [r.name for r in results] == list(PROPERTIES)
     assert all(r.passed for r in results), "\n".join(map(str, results))
 
@@ -94,15 +95,6 @@ class ActsWithItsFirstParameters(Sound):
             self.first = self.decay().detach()
         h = self.first * self.reset(state, start) + torch.tanh(self.W(x))
         return self.read(h, x), h
-
-
-class AlwaysUsesItsFirstParameters(Sound):
-    """The same in every call: acting and training agree with each other, and with nothing else."""
-
-    def decay(self):
-        if not hasattr(self, "first"):
-            self.first = super().decay().detach()
-        return self.first
 
 
 class IgnoresStarts(Sound):
@@ -155,21 +147,10 @@ class CountsThePadding(Sound):
         return y / x.shape[1], h
 
 
-class SeesTheFuture(Sound):
-    def forward(self, x, state, start):
-        ahead = torch.cat([x[:, 1:], x[:, -1:]], 1)
-        return super().forward(x + 0.1 * ahead, state, start)
-
-
 class SeesTheFutureWithoutGradient(Sound):
     def forward(self, x, state, start):
         y, h = super().forward(x, state, start)
         return y - x.detach().mean(1, keepdim=True), h
-
-
-class UsesBatchStatistics(Sound):
-    def read(self, h, x):
-        return super().read(h - h.mean(0), x)
 
 
 class DropsOut(Sound):
@@ -187,21 +168,11 @@ class DrawsFromItsOwnGenerator(Sound):
         return super().read(h, x) + 1e-3 * self.calls
 
 
-class KeepsAFloat32State(Sound):
-    def initial_state(self, batch_size):
-        return super().initial_state(batch_size).float()
-
-
 class WritesIntoItsState(Sound):
     @torch.no_grad()
     def step(self, x, state, start):
         y, h = super().step(x, state, start)
         return y, state.copy_(h)
-
-
-class SharesOneStateAmongRows(Sound):
-    def initial_state(self, batch_size):
-        return super().initial_state(1)[0]
 
 
 class ForgetsASymbol(Sound):
@@ -228,17 +199,11 @@ class Explodes(Sound):
         return 1 + super().decay()
 
 
-class HasNoGradient(Sound):
-    def read(self, h, x):
-        return super().read(h, x).detach()
-
-
 BROKEN = {
     StepsDifferently: "step_equals_forward",
     LosesTheCarriedState: "step_equals_forward",
     TakesOneSlotForABatch: "one_slot",
     ActsWithItsFirstParameters: "parameters_take_effect",
-    AlwaysUsesItsFirstParameters: "parameters_take_effect",
     IgnoresStarts: "starts_separate_episodes",
     ResetsOneSlotLate: "starts_separate_episodes",
     ResetsAllRowsTogether: "rows_independent",
@@ -246,30 +211,23 @@ BROKEN = {
     ResetsByMultiplying: "start_clears_nonfinite",
     CutsTheGradientOfCarriedStates: "tape_equals_segments",
     CountsThePadding: "padding_changes_nothing",
-    SeesTheFuture: "no_future",
     SeesTheFutureWithoutGradient: "no_future",
-    UsesBatchStatistics: "rows_independent",
     DropsOut: "no_global_randomness",
     DrawsFromItsOwnGenerator: "no_global_randomness",
-    KeepsAFloat32State: "state_round_trips",
     WritesIntoItsState: "state_round_trips",
-    SharesOneStateAmongRows: "state_round_trips",
     ForgetsASymbol: "symbols_round_trip",
     HasAWrongEngine: "engines_agree",
     LosesDigits: "float32_suffices",
     Explodes: "finite_gradients",
-    HasNoGradient: "finite_gradients",
 }
 
 ONLY = {
     ActsWithItsFirstParameters,
-    AlwaysUsesItsFirstParameters,
     ResetsByMultiplying,
     CutsTheGradientOfCarriedStates,
     ForgetsASymbol,
     HasAWrongEngine,
     Explodes,
-    HasNoGradient,
 }
 """These break nothing else."""
 
@@ -277,7 +235,7 @@ ONLY = {
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
 def test_a_broken_memory_fails_the_property_that_names_it(broken):
     named = BROKEN[broken]
-    failed = failures(broken(), slots=40, only=PROPERTIES if broken in ONLY else [named])
+    failed = failures(broken(), slots=20, only=PROPERTIES if broken in ONLY else [named])
     assert failed.keys() == {named}
 
 

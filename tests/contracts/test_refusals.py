@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from helpers import ROOT
+from recordings import provide_recording
 
 from rlmem.commands.cli import main
 
@@ -27,6 +28,8 @@ def test_a_mistake_is_one_line_with_everything_needed_to_act(line, in_tmp, capsy
     Path("run").mkdir()
     for name, text in FILES.items():
         Path(name).write_text(text)
+    if "p.hdf5" in line:
+        provide_recording()
     before = sorted(in_tmp.rglob("*"))
     assert main(shlex.split(line)) == 2
     (answer,) = capsys.readouterr().err.splitlines()

@@ -1,11 +1,10 @@
 """A run that dies and is resumed ends as one that went through: the same record and the same checkpoint."""
 
 from itertools import product
-from pathlib import Path
 
 import pytest
 from helpers import assert_resumes_exactly, fast_only, options, small_run
-from recordings import recording
+from recordings import provide_recording
 from small_runs import (
     CARTPOLE,
     CLASSIFIERS,
@@ -18,8 +17,6 @@ from small_runs import (
     REPLAY_TASKS,
     SHORT,
 )
-
-from rlmem.algos.supervised.dataset.file import write
 
 RECALL = [*SHORT, "env=count_recall", "evaluation.every=null", "total_steps=400"]
 MEMORIES = {
@@ -66,8 +63,8 @@ OTHERS = {
 RUNS = MEMORIES | REPLAYS | EXPLORATION | OTHERS
 """Name -> the overrides of a run, and the iteration of its loop before which it dies."""
 FAST = {
-    "ffm tape", "gpt segment", "dqn tape", "sac segments", "by episode tape", "parts and masks ppo", "wrappers", "dt",
-    "classify lprnn", "model of the state",
+    "ffm tape", "dqn tape", "sac segments", "parts and masks ppo", "wrappers", "dt", "classify lprnn",
+    "model of the state",
 }  # fmt: skip
 """Complex states and windows, both kinds of replay, and every other kind of loop."""
 
@@ -76,5 +73,5 @@ FAST = {
 def test_a_killed_run_resumes_exactly(in_tmp, name):
     overrides, iteration = RUNS[name]
     if "algo.dataset=p.hdf5" in overrides:
-        write(Path("p.hdf5"), recording())
+        provide_recording()
     assert_resumes_exactly(lambda run_dir: small_run(*overrides, run_dir=run_dir, base=()), iteration)

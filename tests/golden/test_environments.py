@@ -1,5 +1,6 @@
 """Every recorded episode of the papers' own environments is played again: frames, hidden state, rewards and ends."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -150,7 +151,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         files = [path for path in recordings(metafunc.config) if path.stem.startswith(tuple(GAMES))]
         chosen = CHOSEN.get(metafunc.function.__name__, lambda episode: True)
         found = [episode for path in files for episode in episodes(path) if chosen(episode)]
-        metafunc.parametrize("played", found, ids=lambda episode: episode.name)
+        is_fast = lambda episode: re.search("-ep0[01]|-(no_key|apples_then_other|random)$", episode.name)  # noqa: E731
+        marks = [() if is_fast(episode) else pytest.mark.slow for episode in found]
+        cases = [pytest.param(episode, marks=mark) for episode, mark in zip(found, marks, strict=True)]
+        metafunc.parametrize("played", cases, ids=[episode.name for episode in found])
 
 
 def test_a_recorded_episode_is_played_again(played: Episode):

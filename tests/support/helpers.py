@@ -37,6 +37,7 @@ TINY = (
 SMALLEST = (
     "env=repeat_first", "env.num_envs=2", "memory=mlp", "memory.hidden_size=4", "encoder.hidden_size=4",
     "algo.rollout_slots=16", "algo.num_minibatches=1", "algo.epochs=1", "total_steps=32", "evaluation.episodes=2",
+    "env.max_episode_steps=20", "evaluation.max_steps=20",
 )  # fmt: skip
 """The smallest run that writes every file a run can write."""
 

@@ -13,11 +13,18 @@ from rlmem.core.seeding import Streams
 CPU = torch.device("cpu")
 
 
-def make_ppo(memory_name, env_name="RepeatPrevious", num_envs=6, seed=0, **hyperparameters):
+PPO_SETTINGS = {"rollout_slots": 30, "num_minibatches": 3, "epochs": 2}
+
+
+def make_ppo(memory_name, env_name="RepeatPrevious", **hyperparameters):
     """PPO with a small agent, and what collects for it."""
-    env = popgym.make(env_name, "easy", num_envs)
-    streams = Streams(seed)
-    algo = PPO(**({"rollout_slots": 30, "num_minibatches": 3, "epochs": 2} | hyperparameters))
+    return make_on_policy(PPO, memory_name, env_name, **PPO_SETTINGS | hyperparameters)
+
+
+def make_on_policy(kind, memory_name, env_name="RepeatPrevious", **hyperparameters):
+    """An algorithm with a small agent, and what collects for it."""
+    env = popgym.make(env_name, "easy", 6)
+    streams, algo = Streams(0), kind(**hyperparameters)
     with streams.module_init("init"):
 
         def make_trunk():

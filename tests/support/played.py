@@ -22,3 +22,16 @@ def actions(env, rng: np.random.Generator, num_envs: int = 64):
 def assert_same(a, b, rows=slice(None)):
     for x, y in zip(a[:4], b[:4], strict=True):
         np.testing.assert_array_equal(x[rows], y[rows])
+
+
+def random_returns(env) -> np.ndarray:
+    """Returns of one random episode of every environment, which are then closed."""
+    env.reset(seed=0)
+    total, playing = np.zeros(env.num_envs), np.ones(env.num_envs, bool)
+    rng, space = np.random.default_rng(0), env.action_space
+    while playing.any():
+        _, reward, terminated, truncated, _ = env.step(rng.uniform(space.low, space.high))
+        total += np.where(playing, reward, 0)
+        playing &= ~(terminated | truncated)
+    env.close()
+    return total

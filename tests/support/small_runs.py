@@ -5,7 +5,8 @@ SCHEMES = {"tape": ["batching=tape"], "segment": ["batching=segment", "batching.
 DISCRETE, CONTINUOUS = "env=repeat_first", "env=position_only_pendulum"
 MATRIX = [
     "env.num_envs=32", "env.max_episode_steps=15", "encoder.hidden_size=16", "algo.head_sizes=[16]", "total_steps=1000",
-    "evaluation.every=null", "evaluation.episodes=2", "checkpoint.every=null", "threads=1", "run_dir=run",
+    "evaluation.every=null", "evaluation.episodes=2", "evaluation.max_steps=15", "checkpoint.every=null", "threads=1",
+    "run_dir=run",
 ]  # fmt: skip
 """Any memory with any algorithm: 1,000 steps in 32 environments, with REPLAYED or a value of LIVED."""
 REPLAYED = ["algo.batch_size=100", "algo.update_ratio=0.01", "algo.random_steps=300", "algo.learning_starts=300"]
@@ -26,20 +27,21 @@ AGENT = [
     "algo.rollout_slots=32", "algo.epochs=1", "algo.head_sizes=[8]", "total_steps=500", "evaluation.every=200",
     "evaluation.episodes=4", "checkpoint.every=100", "threads=1",
 ]  # fmt: skip
-RECALL = ["env=count_recall", "env.max_episode_steps=20", *AGENT]
+RECALL = ["env=count_recall", "env.max_episode_steps=20", "evaluation.max_steps=20", *AGENT]
 """PPO with a small GRU in 500 steps."""
 CUE_DQN = [
     "env=two_step_cue", "algo=dqn", "memory=gru", "memory.hidden_size=8", "encoder.hidden_size=8", "env.num_envs=4",
     "algo.batch_size=32", "algo.random_steps=50", "algo.learning_starts=50", "algo.update_ratio=0.2",
     "algo.record_every=50", "algo.head_sizes=[8]", "total_steps=500", "evaluation.every=200", "evaluation.episodes=4",
-    "checkpoint.every=100", "threads=1",
+    "evaluation.max_steps=20", "checkpoint.every=100", "threads=1",
 ]  # fmt: skip
 """DQN with a small GRU in 500 steps."""
 
 REPLAY = [
     "env.num_envs=4", "memory.hidden_size=8", "encoder.hidden_size=8", "algo.head_sizes=[8]", "algo.batch_size=40",
     "algo.random_steps=100", "algo.learning_starts=100", "algo.record_every=100", "algo.update_ratio=0.02",
-    "total_steps=500", "evaluation.every=null", "evaluation.episodes=2", "checkpoint.every=150", "threads=1",
+    "total_steps=500", "evaluation.every=null", "evaluation.episodes=2", "evaluation.max_steps=30",
+    "checkpoint.every=150", "threads=1",
 ]  # fmt: skip
 """Any off-policy algorithm in 500 steps, with a value of REPLAY_TASKS and one of REPLAY_CHOICES."""
 REPLAY_TASKS = {
@@ -56,7 +58,7 @@ REPLAY_CHOICES = {
 CUE = [
     "env=two_step_cue", "memory=gru", "memory.hidden_size=4", "encoder.hidden_size=4", "env.num_envs=2",
     "algo.num_minibatches=1", "algo.rollout_slots=8", "algo.epochs=1", "algo.head_sizes=[4]", "total_steps=32",
-    "evaluation.episodes=2",
+    "evaluation.episodes=2", "evaluation.max_steps=20",
 ]  # fmt: skip
 """PPO with a tiny GRU in 32 steps."""
 
@@ -70,7 +72,7 @@ DICTIONARY = [
     "env=gym", "env.id=leafy:Leafy-v0", "env.kwargs.kind=dict", "env.kwargs.mask=leaf", "env.kwargs.actions=multi",
     "env.num_envs=4", "memory=gru", "memory.hidden_size=8", "encoder.normalise_obs=true", "algo.separate=true",
     "algo.head_sizes=[8]", "algo.rollout_slots=12", "batching=segment", "batching.length=4", "total_steps=160",
-    "evaluation.episodes=4", "evaluation.every=80", "checkpoint.every=40", "threads=1",
+    "evaluation.episodes=4", "evaluation.max_steps=9", "evaluation.every=80", "checkpoint.every=40", "threads=1",
 ]  # fmt: skip
 """Observations of several parts, action masks and separate networks."""
 
@@ -78,7 +80,8 @@ DECIDE = [
     "algo=decision_model", "env=pendulum", "env.horizon=20", "env.num_envs=4", "algo.dataset=p.hdf5",
     "algo.context=6", "algo.batch_size=8", "algo.drop_every=3", "algo.eval_drops=[0,0.5]", "algo.lr=0.01",
     "algo.warmup_updates=20", "algo.record_every=480", "encoder.hidden_size=8", "memory.hidden_size=8",
-    "total_steps=3000", "evaluation.every=1500", "evaluation.episodes=3", "checkpoint.every=700", "threads=1",
+    "total_steps=3000", "evaluation.every=1500", "evaluation.episodes=3", "evaluation.max_steps=20",
+    "checkpoint.every=700", "threads=1",
 ]  # fmt: skip
 """A decision model of the recorded episodes in p.hdf5."""
 CLASSIFY = [

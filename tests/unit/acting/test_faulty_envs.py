@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import faulty_envs
 import numpy as np
@@ -16,7 +16,7 @@ import pytest
 import torch
 from faulty_envs import FAULTS, HEALTHY, LENGTH, VECTOR_FAULTS, WHERE, WORKER_FAULTS, Faulty, FaultyVector, Stubborn
 from gymnasium import spaces
-from helpers import assert_same_end, without_time
+from helpers import assert_same_end, fast_only, without_time
 from torch.utils._pytree import tree_leaves
 
 from rlmem.acting.autoreset import slot_layout
@@ -42,7 +42,8 @@ from rlmem.run.train import plan, resume, train
 CPU = torch.device("cpu")
 TINY = [
     "env=gym", "memory=mlp", "memory.hidden_size=4", "encoder.hidden_size=4", "env.num_envs=4", "algo.head_sizes=[4]",
-    "total_steps=64", "checkpoint.every=8", "evaluation.every=null", "evaluation.episodes=2", "threads=1", "device=cpu",
+    "total_steps=64", "checkpoint.every=8", "evaluation.every=null", "evaluation.episodes=2",
+    "evaluation.max_steps=6", "threads=1", "device=cpu",
 ]  # fmt: skip
 PPO = [*TINY, "algo.rollout_slots=4", "algo.epochs=1", "algo.num_minibatches=1"]
 DQN = [
@@ -50,8 +51,11 @@ DQN = [
     "algo.update_ratio=0.1",
 ]  # fmt: skip
 ALGORITHMS = {"ppo": PPO, "dqn": DQN}
-SHORT = ("reward nan", "observation inf", "terminated None", "step raises", "reset raises")
-"""The faults that are tried in whole runs every time; the others, and workers, in the slow tests."""
+RUNS = [
+    *(("ppo", name) for name in ("reward nan", "terminated None", "reset raises")),
+    *(("dqn", name) for name in ("observation nan", "step raises")),
+]
+"""Algorithms, and faults that are tried in whole runs."""
 
 
 class Idle:
@@ -151,12 +155,9 @@ def test_a_worker_process_that_fails_is_named_and_its_vector_ends(name, num_envs
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    ("algorithm", "name"), [("ppo", "is killed"), ("dqn", "raises what cannot be pickled")], ids=ALGORITHMS
-)
-def test_a_run_with_a_dead_worker_ends_with_one_line(in_tmp, algorithm, name):
+def test_a_run_with_a_dead_worker_ends_with_one_line(in_tmp):
     with pytest.raises(Fault) as failed:
-        train(load([*choices(algorithm, name, "in_processes"), "env.num_envs=2"]))
+        train(load([*choices("ppo", "is killed", "in_processes"), "env.num_envs=2"]))
     assert where(str(failed.value)) and "; continue with    rlmem resume run" in str(failed.value)
 
 
@@ -195,15 +196,13 @@ def test_a_vector_that_cannot_be_closed_hides_no_fault(monkeypatch):
         pass
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_vector_of_another_number_of_environments_is_refused(in_tmp, algorithm):
+def test_a_vector_of_another_number_of_environments_is_refused(in_tmp):
     with pytest.raises(UserError, match=r"Fewer returned 3 environments; expected 4, .*; e.g. env.num_envs=3"):
-        train(load([*choices(algorithm, "none", "Fewer"), "env.num_envs=4"]))
+        train(load([*choices("ppo", "none", "Fewer"), "env.num_envs=4"]))
     assert not any(in_tmp.iterdir())
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize(("algorithm", "name"), RUNS)
 def test_a_run_ends_with_one_line_and_keeps_nothing_of_it(in_tmp, algorithm, name):
     with pytest.raises(Fault) as failed:
         train(load(choices(algorithm, name)))
@@ -234,15 +233,15 @@ def test_an_environment_that_never_begins_ends_the_run_at_step_0(in_tmp, monkeyp
         train(load(choices("ppo", "reset raises")))
 
 
-@pytest.mark.filterwarnings("ignore:environment")
-def test_an_environment_that_cannot_be_closed_changes_no_result(in_tmp, monkeypatch):
-    monkeypatch.setattr(Faulty, "close", lambda env: 1 / 0)
-    with pytest.warns(UserWarning, match=r"environment 3: close\(\) raised ZeroDivisionError: division by zero"):
+@pytest.mark.parametrize("close", [lambda env: 1 / 0, lambda env: sys.exit(0)], ids=["raises", "exits"])
+def test_an_environment_that_cannot_be_closed_changes_no_result(in_tmp, monkeypatch, close):
+    monkeypatch.setattr(Faulty, "close", close)
+    with pytest.warns(UserWarning, match=r"environment 3: close\(\) raised (ZeroDivisionError|SystemExit)"):
         train(load([*choices("ppo", "healthy"), "total_steps=8"]))
     assert (Path("run") / "log.txt").read_text().count("done: 8 steps") == 1
 
 
-@pytest.mark.parametrize("name", ["reward -inf", "step raises"])
+@pytest.mark.parametrize("name", ["reward nan", "step raises"])
 def test_workers_tell_which_of_their_environments_it_was(name):
     env = faulty_envs.make(name, workers=2)
     with pytest.raises(Fault) as failed:
@@ -287,8 +286,8 @@ def test_a_fault_in_an_evaluation_is_one_line_with_both_steps(in_tmp, capsys):
 
 
 def test_recordings_are_held_to_the_same_rules():
-    env = faulty_envs.make("reward inf")
-    with pytest.raises(Fault, match="environment 1, step 2 of its episode: reward inf"):
+    env = faulty_envs.make("reward nan")
+    with pytest.raises(Fault, match="environment 1, step 2 of its episode: reward nan"):
         play(env, uniform(env.single_action_space, 4, np.random.default_rng(0)), 12, seed=0)
 
 
@@ -338,17 +337,6 @@ def test_the_record_is_strict_json_and_every_reader_copes_with_null(in_tmp):
     assert not said
     recorder.close()
 
-    class Mirror:
-        rows: ClassVar[list[Any]] = []
-
-        def log(self, number: int, row: Any) -> None:
-            self.rows.append({name: float(value) for name, value in row.items()})
-
-        def close(self, failed: bool) -> None: ...
-
-    Recorder(Path(), said.append).attach({"here": Mirror()})
-    assert not said and len(Mirror.rows) == 4 and math.isnan(Mirror.rows[0]["loss"])
-
     steps, values = metrics.thinned(RunRecord(Path()).series(key))
     assert (steps, values) == ([2], [3.0])
     assert math.isnan(metrics.read(RunRecord(Path()), ["final_eval"])["final_eval"])
@@ -356,7 +344,7 @@ def test_the_record_is_strict_json_and_every_reader_copes_with_null(in_tmp):
     assert read_jsonl(Path("episodes.jsonl"))[0]["step"] == 1
 
 
-@pytest.mark.parametrize("command", ["report", "plot"])
+@pytest.mark.parametrize("command", fast_only(["plot"], ["report", "plot"]))
 def test_curves_with_gaps_are_drawn(in_tmp, command):
     train(load([*choices("ppo", "healthy"), "evaluation.every=16"]))
     path = Path("run/metrics.jsonl")
@@ -394,14 +382,6 @@ def test_a_bound_cuts_only_the_episodes_that_are_longer():
     whole = evaluate(Idle(), faulty_envs.make("healthy"), Request(8, Streams(0), CPU, LENGTH), greedy=True)
     assert whole.lengths.tolist() == [LENGTH] * 8 and whole.unfinished == 0
     assert "unfinished" not in whole.summary()
-
-
-def test_a_bound_that_is_not_reached_changes_nothing():
-    scores = [
-        evaluate(Idle(), faulty_envs.make("healthy"), Request(9, Streams(3), CPU, most), greedy=False)
-        for most in (None, 6)
-    ]
-    assert np.array_equal(scores[0].returns, scores[1].returns)
 
 
 def test_a_long_evaluation_says_how_far_it_is(monkeypatch):
@@ -454,13 +434,6 @@ def test_an_environment_has_its_own_current_folder_and_the_run_keeps_its_own(in_
         "import gymnasium\ngymnasium.register('Later-v0', 'faulty_envs:Faulty', kwargs={'fault': 'healthy'})"
     )
     assert "own_later:Later-v0" in plan(load(["env=gym", "env.id=own_later:Later-v0"])), "the next one begins here"
-
-
-@pytest.mark.filterwarnings("ignore:environment", "ignore:close")
-def test_an_exit_while_closing_changes_no_result(in_tmp, monkeypatch):
-    monkeypatch.setattr(Faulty, "close", lambda env: sys.exit(0))
-    train(load([*choices("ppo", "healthy"), "total_steps=8"]))
-    assert (Path("run") / "log.txt").read_text().count("done: 8 steps") == 1
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Inputs of which there are few, encoded once for all slots that have them, beside the encoding of every slot."""
 
+from functools import partial
+
 import pytest
 import torch
 from gymnasium import spaces
@@ -72,6 +74,16 @@ ENCODERS = {
 }
 
 
+def with_and_without(trunk, read):
+    """What is read with the table of few inputs, and what is read slot by slot."""
+    few, found = trunk.few_inputs, []
+    assert few is not None
+    for trunk.few_inputs in (few, None):
+        found.append(read())
+    trunk.few_inputs = few
+    return found
+
+
 @pytest.mark.parametrize("memory", ["ffm", "gru", "lstm", "elman", "lru"])
 @pytest.mark.parametrize(
     ("encoder", "dtype"), [("mlp", torch.float32), ("embeddings", torch.float64), ("no action", torch.float32)]
@@ -82,14 +94,13 @@ def test_few_inputs_are_read_as_every_slot_is(memory, dtype, encoder):
     trunk = Trunk(built, make_memory(memory, built.output_size, dtype, hidden_size=12)).to(dtype)
     inputs, prefix = some(PAIRS, MOVES), some(PAIRS, MOVES, T=25, seed=1)
     weights = [p for p in trunk.parameters() if p.requires_grad]
-    few = trunk.few_inputs
+
+    def read(batch):
+        y = trunk.read(batch, None)
+        return [y, *torch.autograd.grad(y.square().sum(), weights, allow_unused=True)]
+
     for change in ({}, {"detach_every": 7}, {"prefix": prefix}):
-        batch = rows(inputs, **change)
-        found = []
-        for trunk.few_inputs in (few, None):
-            y = trunk.read(batch, None)
-            found.append([y, *torch.autograd.grad(y.square().sum(), weights, allow_unused=True)])
-        (y, *gradients), (truth, *true) = found
+        (y, *gradients), (truth, *true) = with_and_without(trunk, partial(read, rows(inputs, **change)))
         assert torch.equal(y, truth) or dtype == torch.float64 or memory == "elman"
         bound = 1e-4 if dtype == torch.float32 else 1e-11
         for ours, other in zip([y, *gradients], [truth, *true], strict=True):
@@ -101,11 +112,12 @@ def test_few_inputs_are_read_as_every_slot_is(memory, dtype, encoder):
 def test_a_step_has_gradients_with_any_number_of_rows(memory):
     trunk = Trunk(Encoder(CARDS, SUITS, 16), make_memory(memory, 16, hidden_size=12))
     inputs, weights = some(CARDS, SUITS).map(lambda field: field[:, :20].flatten(0, 1)), [*trunk.encoder.parameters()]
-    few_inputs, found = trunk.few_inputs, []
-    for trunk.few_inputs in (few_inputs, None):
+
+    def gradients():
         y, _ = trunk.step(inputs, trunk.initial_state(120))
-        found.append(torch.autograd.grad(y.square().sum(), weights))
-    for ours, truth in zip(*found, strict=True):
+        return torch.autograd.grad(y.square().sum(), weights)
+
+    for ours, truth in zip(*with_and_without(trunk, gradients), strict=True):
         torch.testing.assert_close(ours, truth, rtol=1e-3, atol=1e-5)
 
 
@@ -159,14 +171,17 @@ def test_acting_reads_from_the_table_what_it_reads_without(memory):
     torch.manual_seed(0)
     encoder = ENCODERS["mlp"]()
     trunk, inputs = Trunk(encoder, make_memory(memory, 16, hidden_size=12)), some(PAIRS, MOVES)
-    few, found = trunk.few_inputs, []
-    for trunk.few_inputs in (few, None):
-        with torch.no_grad(), constant_weights(trunk):
+
+    @torch.no_grad()
+    def act():
+        with constant_weights(trunk):
             state, outputs = trunk.initial_state(6), []
             for t in range(20):
                 y, state = trunk.step(inputs.map(lambda field, t=t: field[:, t]), state)
                 outputs.append(y)
-        found.append(torch.stack(outputs))
+        return torch.stack(outputs)
+
+    found = with_and_without(trunk, act)
     torch.testing.assert_close(*found, rtol=1e-5, atol=1e-6)
     assert torch.equal(*found) or memory == "elman"
 

@@ -43,17 +43,6 @@ def test_merged_statistics_are_those_of_all_observations():
     np.testing.assert_allclose(norm.variance, x.var(0), rtol=1e-9)
 
 
-def test_the_last_observations_count_as_much_as_the_first_after_a_billion():
-    norm = RunningNorm(1)
-    norm.add(*(torch.tensor(value, dtype=torch.float64) for value in (1e9, [5.0], [4.0])))
-    for _ in range(1000):
-        norm.add(*(torch.tensor(value, dtype=torch.float64) for value in (64, [6.0], [4.0])))
-    share = 64_000 / (1e9 + 64_000)
-    assert norm.count == 1e9 + 64_000
-    assert norm.mean.item() - 5 == pytest.approx(share, rel=1e-9)
-    assert norm.variance.item() - 4 == pytest.approx(share * (1 - share), rel=1e-9)
-
-
 def test_nothing_is_changed_at_first_and_outliers_are_clipped():
     norm, x = RunningNorm(3), torch.tensor([[-10.0, 0.3, 9.0], [1e3, -1e30, 2.0]])
     assert torch.equal(norm(x).float(), x.clamp(-10, 10))
@@ -153,7 +142,8 @@ def make_noted(
     return vectorise(lambda: Noted(space), num_envs, max_episode_steps)
 
 
-COMMON = ["memory=gru", "memory.hidden_size=8", "env.num_envs=4", "evaluation.episodes=2", "threads=1"]
+COMMON = ["memory=gru", "memory.hidden_size=8", "env.num_envs=4", "evaluation.episodes=2"]
+COMMON += ["evaluation.max_steps=8", "threads=1"]
 ON_POLICY = [*COMMON, "algo.rollout_slots=9", "algo.num_minibatches=2", "algo.epochs=2"]
 OFF_POLICY = [
     *COMMON, "batching=segment", "batching.length=4", "algo.batch_size=8", "algo.learning_starts=20",

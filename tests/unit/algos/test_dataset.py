@@ -23,7 +23,7 @@ RANDOM = ["generate", "env=cartpole", "env.num_envs=3", "env.horizon=30", "--ran
 RUN = [
     "env.num_envs=4", "algo.rollout_slots=32", "algo.epochs=1", "algo.num_minibatches=1", "memory=gru",
     "memory.hidden_size=8", "encoder.hidden_size=8", "total_steps=200", "evaluation.every=null",
-    "evaluation.episodes=2", "threads=1",
+    "evaluation.episodes=2", "evaluation.max_steps=30", "threads=1",
 ]  # fmt: skip
 
 
@@ -98,7 +98,7 @@ def test_a_game_with_a_twin_is_recorded_as_its_agent_sees_it(in_tmp):
 def test_an_off_policy_run_is_recorded_with_the_noise_of_its_end(in_tmp):
     steps = ["algo.random_steps=100", "algo.learning_starts=150", "algo.batch_size=20", "total_steps=200"]
     small = ["env.num_envs=4", "memory=mlp", "memory.hidden_size=8", "encoder.hidden_size=8", "algo.head_sizes=[8]"]
-    last = ["evaluation.every=null", "evaluation.episodes=2", "threads=1", "run_dir=t"]
+    last = ["evaluation.every=null", "evaluation.episodes=2", "evaluation.max_steps=30", "threads=1", "run_dir=t"]
     train(load(["algo=td3", "env=pendulum", "env.horizon=10", *small, *steps, *last]))
     noisy, greedy = (from_runs(["t"], 4, Path(f"{g}.hdf5"), 0, greedy=g) for g in (False, True))
     spread = np.abs(noisy.actions[:, 0][::10] - greedy.actions[:, 0][::10])  # first steps: the same observations
@@ -146,19 +146,14 @@ def at(number: int, *places: int) -> np.ndarray:
     return flags
 
 
-def test_columns_are_read_as_rows(in_tmp):
-    columns = {"rewards": np.arange(9.0)[:, None], "terminals": at(9, 8)[:, None], "timeouts": at(9, 3)[:, None]}
-    found = read(file_of(tables(9, **columns)))
-    assert found.rewards.tolist() == list(range(9))
-    assert found.lengths.tolist() == [4, 5]
-    assert found.returns.tolist() == [6.0, 30.0]
-    assert found.observations.dtype == np.float32
-
-
 def test_episodes_end_at_terminals_and_at_timeouts_and_the_unfinished_tail_is_dropped(in_tmp):
-    found = read(file_of(tables(10, terminals=at(10, 2), timeouts=at(10, 6))))
-    assert found.lengths.tolist() == [3, 4]
-    assert len(found.observations) == len(found.rewards) == 7
+    """Also where what is known of a step is a column."""
+    columns = {"rewards": np.arange(9.0)[:, None], "terminals": at(9, 7)[:, None], "timeouts": at(9, 3)[:, None]}
+    found = read(file_of(tables(9, **columns)))
+    assert found.rewards.tolist() == list(range(8))
+    assert found.lengths.tolist() == [4, 4] and len(found.observations) == 8
+    assert found.returns.tolist() == [6.0, 22.0]
+    assert found.observations.dtype == np.float32
 
 
 def test_without_timeouts_episodes_end_after_a_thousand_steps_of_their_own(in_tmp):
@@ -230,27 +225,6 @@ def test_info_notices_observations_that_were_changed(in_tmp, capsys):
     assert "not those that were written" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["generat", "x"], "did you mean `generate`?"),
-        (["generate", "env=pendulum", "--random"], "needs --out FILE"),
-        (["generate", "env=pendulum", "--out", "x"], "needs runs, or --random with env=NAME"),
-        (["generate", "run", "env=pendulum", "--out", "x"], "needs runs, or --random"),
-        (["generate", "nowhere", "--out", "x"], "nowhere: not a run directory"),
-        (["generate", "env=repeat_previous", "--random", "--out", "x"], "a data set holds rows of numbers"),
-        (["generate", "env=temporal_order", "--random", "--out", "x"], "in which nothing acts"),
-        (["import", "x.hdf5", "--out", "y"], "needs one file and env=NAME"),
-        (["info", "nowhere.hdf5"], "nowhere.hdf5: no such file"),
-        (["info"], "expected one file"),
-    ],
-)
-def test_a_wrong_command_is_refused_in_one_line(in_tmp, capsys, arguments, said):
-    assert dataset(*arguments) == 2
-    told = capsys.readouterr().err
-    assert said in told and told.count("\n") == 1
-
-
 def test_without_h5py_one_line_names_the_extra(in_tmp, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
     assert dataset(*RANDOM, "--out", "r.hdf5") == 2
@@ -259,15 +233,10 @@ def test_without_h5py_one_line_names_the_extra(in_tmp, capsys, monkeypatch):
 
 ODD = {
     "a group": lambda file: file.create_group("rewards"),
-    "a type": lambda file: file.__setitem__("rewards", np.dtype("f4")),
     "nothing": lambda file: file.__setitem__("rewards", h5py.Empty("f4")),
     "text": lambda file: file.__setitem__("rewards", np.full(4, b"1.0")),
-    "pairs": lambda file: file.__setitem__("rewards", np.zeros(4, [("a", "f4"), ("b", "f4")])),
-    "complex numbers": lambda file: file.__setitem__("rewards", np.ones(4, complex)),
     "lists": lambda file: file.create_dataset("rewards", (4,), h5py.vlen_dtype(np.float32)),
-    "references": lambda file: file.create_dataset("rewards", (4,), h5py.ref_dtype),
     "a link to nothing": lambda file: file.__setitem__("rewards", h5py.SoftLink("/nowhere")),
-    "a link to itself": lambda file: file.__setitem__("rewards", h5py.SoftLink("/rewards")),
     "a link to a file": lambda file: file.__setitem__("rewards", h5py.ExternalLink("other.hdf5", "/rewards")),
     "more than there is": lambda file: file.create_dataset("rewards", (2**40,), "f8", chunks=(1000,)),
 }
@@ -285,7 +254,7 @@ def test_rewards_that_are_no_numbers_are_refused_in_one_line(in_tmp, capsys, kin
     assert said.count("\n") == 1 and "odd.hdf5: " in said
 
 
-@pytest.mark.parametrize("levels", ["no JSON", "[" * 50_000, "9" * 5000, np.arange(3), b"\xff"], ids=range(5))
+@pytest.mark.parametrize("levels", ["[" * 50_000, "9" * 5000, b"\xff"], ids=range(3))
 def test_any_attributes_are_shown_and_none_controls_the_terminal(in_tmp, capsys, levels):
     with h5py.File(file_of(tables(4, terminals=at(4, 3))), "a") as file:
         file.attrs["levels"], file.attrs["title\x1b[31m"] = levels, "\x1b]0;x\x07"

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from recordings import recording
+from recordings import provide_recording, recording
 from rlmem_envs.occlusion.cartpole import CartPole
 from rlmem_envs.occlusion.pendulum import Pendulum
 from small_runs import DECIDE
@@ -28,7 +28,7 @@ from rlmem.record.recorder import read_jsonl
 from rlmem.run.assemble import Parts, assemble
 from rlmem.run.dataset import from_runs
 from rlmem.run.evaluate import evaluate_run
-from rlmem.run.train import plan, resume, train
+from rlmem.run.train import resume, train
 
 MEMORIES = {
     "dt": ["memory=gpt", "memory.window=6", "algo.drop_information=true"],
@@ -40,15 +40,13 @@ EPISODES = Ranges(FIRST, LENGTH)
 
 
 def run_of(*overrides: str, run_dir: str = "run") -> Path:
-    if not Path("p.hdf5").exists():
-        write(Path("p.hdf5"), recording())
+    provide_recording()
     train(load([*DECIDE, *MEMORIES["drnn"], f"run_dir={run_dir}", *overrides]))
     return Path(run_dir)
 
 
 def parts_of(*overrides: str) -> Parts:
-    if not Path("p.hdf5").exists():
-        write(Path("p.hdf5"), recording())
+    provide_recording()
     parts = assemble(load([*DECIDE, *overrides]))
     parts.algo.feed(parts.env, parts.streams, parts.device)
     parts.agent.know(parts.algo.trajectories.seen, -50.0)
@@ -262,30 +260,6 @@ def test_its_agent_acts_in_python_and_records_a_data_set_but_is_not_exported_or_
         rlmem.Run(run_dir).export()
     with pytest.raises(UserError, match="reads windows"):
         analyze("sensitivity", run_dir)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        (["env=pendulum"], "algo.dataset=null: expected an HDF5 file of episodes"),
-        (["env=repeat_first"], "observations Discrete"),
-        (["env=temporal_order"], "plays episodes to evaluate them, in which nothing acts"),
-        (["env=pendulum", "algo.dataset=no.hdf5"], "no.hdf5: no such file"),
-        (["env=cartpole", "algo.dataset=p.hdf5"], "observations of 3 numbers and actions of 1; expected observations"),
-        (["env=pendulum", "algo.dataset=p.hdf5", "algo.eval_drops=[]"], "algo.eval_drops=[]: expected at least one"),
-        (["env=pendulum", "algo.dataset=p.hdf5", "algo.eval_drops=[1]"], "algo.eval_drops"),
-        (["env=pendulum", "algo.dataset=p.hdf5", "algo.drop=1"], "algo.drop=1"),
-        (["env=pendulum", "algo.dataset=p.hdf5", "algo.expert_return=3"], "algo.random_return=null: expected a number"),
-        (["env=pendulum", "algo.dataset=p.hdf5", "batching=segment"], "batching=segment: is for agents"),
-        (["env=pendulum", "algo.dataset=p.hdf5", "encoder.normalise_obs=true"], "encoder.normalise_obs=true"),
-    ],
-)
-def test_what_cannot_be_learnt_is_refused_in_one_sentence(in_tmp, overrides, said):
-    write(Path("p.hdf5"), recording())
-    with pytest.raises(UserError, match=r"e\.g\.|expected") as caught:
-        plan(load(["algo=decision_model", *overrides]))
-    assert len(caught.value.problems) == 1
-    assert said in caught.value.problems[0]
 
 
 def test_only_learning_needs_the_data_set(in_tmp):

@@ -61,6 +61,7 @@ def test_the_published_schedule_makes_fewer_and_fewer_answers_greedy():
 
 
 BY_EPISODE = ["algo=dqn", "env=repeat_first", "env.max_episode_steps=30", "algo.epsilon_per=episode"]
+BY_EPISODE += ["total_steps=300"]
 
 
 def test_evaluation_has_episodes_of_its_own(in_tmp):

@@ -51,23 +51,17 @@ def test_ppos_minibatches_of_acted_slots_train_as_rows_do(in_tmp, monkeypatch):
     ("lines", "expected"),
     [
         ("algo=sac total_steps=20000", "1.0 4"),
-        ("algo=sac total_steps=20000 env.num_envs=2", "1.0 2"),
         ("algo=sac total_steps=20000 algo.update_ratio=0.5", "0.5 4"),
-        ("algo=td3 total_steps=300000", "0.25 8"),
         ("algo=td3", "0.05 8"),
-        ("algo=dqn_memoroid", "1.0 8"),
         ("algo=dqn env=gym env.id=CartPole-v1 total_steps=50000", "0.5 8"),
-        ("algo=dqn env=gym env.id=CartPole-v1 total_steps=300000", "0.25 8"),
         ("algo=dqn env=gym env.id=CartPole-v1", "0.05 8"),
         ("algo=dqn total_steps=50000", "1.0 8"),
         ("algo=dqn total_steps=50000 algo.update_per=episode", "0.05 8"),
         ("algo=ppo", "None 39"),  # 500,000 steps
         ("algo=ppo env=repeat_first", "None 64"),
-        ("algo=ppo total_steps=256000", "None 20"),
         ("algo=ppo total_steps=256000 algo.rollout_slots=64", "None 20"),
         ("algo=ppo total_steps=256000 trainer.devices=8", "None 16"),
         ("algo=ppo total_steps=1000", "None 8"),
-        ("algo=ppo_popgym total_steps=100000", "None 64"),
     ],
 )
 def test_defaults_follow_from_task_and_budget_but_never_replace_what_was_given(lines, expected):
@@ -85,8 +79,8 @@ def test_dqn_on_familiar_games_has_returns_of_several_steps_unless_others_are_gi
     assert "normalise_obs" not in load([*game, "encoder=cnn"]).values["encoder"]
 
 
-MEMORIES = ("mlp", "gru", "ffm", "gpt", "shm")
-"""One without a state, and of each kind of state one."""
+MEMORIES = ("mlp", "gru", "shm")
+"""One without a state, and with states of one tensor and of several."""
 TASKS = list(catalog()["env"])
 REQUIRED = {"gym": ["env.id=CartPole-v1"], "pomdp": ["env.file=a.POMDP"]}
 FAST = (("ppo", "repeat_previous"), ("dqn", "gym"), ("sac", "half_cheetah_p"))
@@ -112,8 +106,6 @@ def test_a_control_is_trained_like_what_it_controls(algo, env):
         ("", ("geometric", 500_000)),
         ("memory.init=published total_steps=1000", ("published", 1000)),
         ("algo=dqn", ("published", 1_500_000)),
-        ("memory.version=memoroid", ("published", 500_000)),
-        ("env=repeat_first", ("published", 1_500_000)),
         ("memory=gru", ("torch", 500_000)),
     ],
 )
@@ -133,17 +125,6 @@ def test_a_default_of_a_task_or_budget_says_where_it_comes_from(capsys):
     main(["train", *lines, "--dry-run"])
     fitted = "fitted    algo.n_step=5 algo.td_loss=squared algo.update_ratio=0.5 encoder.normalise_obs=true"
     assert fitted in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_a_run_says_that_its_batches_hold_few_episodes_and_that_its_updates_are_few(in_tmp):
-    lines = ("algo.batch_size=40", "algo.learning_starts=100", "algo.random_steps=100", "algo.record_every=200")
-    run = small_run("algo=dqn", "batching=tape", "algo.update_ratio=0.05", *lines, "total_steps=1600",
-                    base=("env=repeat_first", "memory=mlp", "env.num_envs=2", "evaluation.episodes=2"))  # fmt: skip
-    log = (run / "log.txt").read_text()
-    assert "a batch holds about 1.0 episodes; from fewer than 8, learning is unsteady" in log
-    assert log.count("learning is unsteady") == 1
-    assert "this run makes about 75 updates, with which it can learn little" in log
 
 
 def test_a_policy_that_has_stopped_moving_is_reported_once():
@@ -176,10 +157,12 @@ def test_diagnostics_by_hand():
     fast_only(["dqn cartpole"], ["td3 pendulum", "sac pendulum", "dqn cartpole", "sacd cartpole"]),
 )
 def test_a_run_records_diagnostics(in_tmp, choice):
+    """Also of a stack of layers without state, whose state is a tuple of empty ones."""
     algo, env = choice.split()
-    lines = (f"algo={algo}", f"env={env}", "algo.batch_size=8", "total_steps=600", "algo.update_ratio=0.05")
-    starts = ("algo.learning_starts=100", "algo.random_steps=100", "algo.record_every=300", "algo.head_sizes=[8]")
-    run = small_run(*lines, *starts, "evaluation.episodes=2", base=("memory=mlp", "memory.hidden_size=8"))
+    lines = (f"algo={algo}", f"env={env}", "algo.batch_size=8", "total_steps=300", "algo.update_ratio=0.05")
+    starts = ("algo.learning_starts=100", "algo.random_steps=100", "algo.record_every=150", "algo.head_sizes=[8]")
+    memory = ("memory=stack", "memory.layer._target_=rlmem.memory.mlp.MLP", "memory.hidden_size=8")
+    run = small_run(*lines, *starts, "evaluation.episodes=2", "evaluation.max_steps=10", base=memory)
     row = [row for row in read_jsonl(run / "metrics.jsonl") if f"{algo}/feature_rank" in row][-1]
     assert 1 <= row[f"{algo}/feature_rank"] <= 8
     assert row[f"{algo}/q_spread"] > 0
@@ -204,14 +187,3 @@ def test_a_policy_of_ppo_far_outside_the_bounds_counts_as_one_that_stands_still(
     found = algo.diagnose(torch.randn(200, 8), 15 + 0.6 * torch.randn(200, 1))
     assert found["actions_at_bounds"] == 1.0
     assert found["action_spread"] == 0.0
-
-
-@pytest.mark.parametrize("name", ["sac", "dqn"])
-def test_a_state_without_tensors_may_be_any_tree(in_tmp, name):
-    """A stack of layers without state has a tuple of empty states."""
-    layers = ("memory=stack", "memory.layer._target_=rlmem.memory.mlp.MLP", "memory.hidden_size=8")
-    env = "pendulum" if name == "sac" else "cartpole"
-    lines = (f"algo={name}", f"env={env}", "algo.batch_size=8", "total_steps=600", "algo.update_ratio=0.01")
-    starts = ("algo.learning_starts=100", "algo.random_steps=100", "evaluation.episodes=2")
-    run = small_run(*lines, *starts, base=layers)
-    assert read_jsonl(run / "metrics.jsonl")[-2]["update"] > 0

@@ -6,12 +6,14 @@ the second has moments in the optimiser and a target network that has moved. `te
 implementation.
 """
 
+from dataclasses import replace
 from math import copysign, exp, log, sqrt
 
 import pytest
 import torch
 from by_hand import (
     DOUBLE,
+    HIDDEN,
     NOISE,
     Adam,
     Copy,
@@ -106,12 +108,23 @@ def q_all(net, h, dueling):
     return net.head("q.trunk", "q.value", h) + q - sum(q) / len(q) if dueling else q
 
 
+def successors(algo, net, p):
+    """Features of the slots that give a value, all but the first: with target_memory=fresh_next_obs, of a memory that
+    begins at the second slot."""
+    if algo.target_memory == "own":
+        return net.features(p)
+    empty = torch.zeros(HIDDEN, dtype=DOUBLE)
+    behind = replace(p, obs=p.obs[1:], action=p.action[1:], reward=p.reward[1:])
+    return [empty, *net.features(replace(behind, before=(p.action[0], p.reward[0], (empty, empty))))]
+
+
 def dqn(algo, online, slow, pieces, number):
     """DQN (Mnih et al. 2015), double in the form of van Hasselt et al. 2016, arXiv:1509.06461, eq. 4."""
     terms = []
     for p in pieces:
-        q, q_slow = ([q_all(net, h, algo.dueling) for h in net.features(p)] for net in (online, slow))
-        judges = q if algo.double else q_slow
+        q = [q_all(online, h, algo.dueling) for h in online.features(p)]
+        ours, q_slow = ([q_all(net, h, algo.dueling) for h in successors(algo, net, p)] for net in (online, slow))
+        judges = ours if algo.double else q_slow
         value = [qs[best(p, t, judge)].item() for t, (judge, qs) in enumerate(zip(judges, q_slow, strict=True))]
         rescaled, unscaled = (rescale, unscale) if algo.value_rescaling else (float, float)
         value = [unscaled(v) for v in value]
@@ -153,7 +166,8 @@ def sac(algo, online, slow, pieces, number):
     alpha, of_critic, of_actor, of_temperature = exp(online.w["log_temperature"].item()), [], [], []
     for p in pieces:
         value, taken = [], []
-        read = zip(online.features(p, critic=False), online.features(p), slow.features(p), strict=True)
+        judge = slow if algo.target_memory == "own" else online
+        read = zip(online.features(p, critic=False), online.features(p), judge.features(p), strict=True)
         for t, (h_actor, h_critic, h_slow) in enumerate(read):
             mu, log_std = online.head("policy.trunk", "policy.out", h_actor).chunk(2)
             log_std = log_std.clamp(-20, 2)  # as in the authors' code; the bound is reached
@@ -222,8 +236,10 @@ CASES = {
     "dqn-rescaled": ("dqn", {"n_step": 3, "value_rescaling": True, "td_loss": "squared"}),
     "dqn-all-clipped": ("dqn", {"n_step": 3, "max_grad_norm": 0.1}),
     "dqn-masked": ("dqn", {}),
+    "dqn-fresh": ("dqn", {"target_memory": "fresh_next_obs"}),
     "sac": ("sac", {}),
     "sac-shared-3-steps-clipped": ("sac", {"n_step": 3, "separate": False, "max_grad_norm": 0.1}),
+    "sac-online": ("sac", {"target_memory": "online"}),
     "sacd": ("sacd", {}),
     "sacd-shared-3-steps-mean": ("sacd", {"n_step": 3, "separate": False, "twins": "mean"}),
     "sacd-masked": ("sacd", {}),

@@ -9,9 +9,8 @@ from helpers import fast_only, options
 from learnt import make_ppo
 from torch.utils._pytree import tree_map
 
-from rlmem.agents.encoder import Encoder, Features
+from rlmem.agents.encoder import Features
 from rlmem.batching import Segment, Tape
-from rlmem.core.spaces import to_env
 from rlmem.losses.on_policy import discounted_return
 
 SCHEMES = {"tape": Tape(), "segment": Segment(None), "segment-5": Segment(5), "segment-1": Segment(1)}
@@ -55,29 +54,6 @@ def test_the_replay_invariant_notices_a_wrong_state_and_a_shifted_input(scheme):
         assert algo.update(rollout, batching, 0.0)["ppo/ratio_max_dev"] > 1e-4, spoil
 
 
-def test_padding_changes_neither_loss_nor_gradient():
-    algo, collector = make_ppo("lstm")
-    batching = Segment(5)
-    rollout = collect(algo, collector, batching)
-    rows = batching.rows(rollout.streams)
-    batch = rows.batch(rollout)
-    algo.evaluate_rollout(rollout.streams, rows, batch)
-    weights = [p.detach().clone() for p in algo.agent.parameters()]
-    results = []
-    for fill in (0, 3):
-        valid = torch.from_numpy(rows.valid)
-        batch.obs = torch.where(valid, batch.obs, fill)
-        batch.prev_reward = torch.where(valid, batch.prev_reward, float(fill))
-        batch.reward = torch.where(batch.mask, batch.reward, torch.nan if fill else 0.0)
-        for parameter, weight in zip(algo.agent.parameters(), weights, strict=True):
-            parameter.data.copy_(weight)
-        loss = algo.minibatch(batch, algo.clip, algo.kl_coef)["policy_loss"]
-        results.append((loss, [p.grad.clone() for p in algo.agent.parameters()]))
-    assert results[0][0] == results[1][0]
-    for a, b in zip(results[0][1], results[1][1], strict=True):
-        assert torch.equal(a, b)
-
-
 def test_a_loss_that_is_not_finite_stops_training():
     algo, collector = make_ppo("mlp")
     rollout = collect(algo, collector, Tape())
@@ -118,24 +94,6 @@ def test_features_are_one_hot_per_component():
     assert action(torch.tensor([[3.0]])).tolist() == [[1.0]]
 
 
-def test_policy_actions_become_environment_actions():
-    import numpy as np
-
-    box = to_env(spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 1.0], np.float32)))
-    np.testing.assert_allclose(box(np.array([[0.5, -3.0], [-1.0, 0.0]])), [[1.0, 0.0], [-2.0, 0.5]])
-    assert to_env(spaces.Discrete(3, start=4))(np.array([0, 2])).tolist() == [4, 6]
-
-
-def test_the_first_slot_of_an_episode_shows_no_previous_action():
-    encoder = Encoder(spaces.Discrete(3), spaces.Discrete(2))
-    obs, reward = torch.tensor([1, 1]), torch.zeros(2)
-    start = torch.tensor([True, True])
-    x = encoder(obs, torch.tensor([0, 1]), reward, start)
-    assert torch.equal(x[0], x[1])
-    x = encoder(obs, torch.tensor([0, 1]), reward, ~start)
-    assert not torch.equal(x[0], x[1])
-
-
 def test_rewards_of_any_size_train_the_same_way_if_their_scale_is_chosen():
     """Large rewards, and a thousand times as large ones; a scale that was chosen belongs to the checkpoint."""
     results = []
@@ -160,10 +118,3 @@ def test_the_clip_is_annealed_if_asked():
         algo, collector = make_ppo("mlp", lr=0.01, anneal_lr=False, anneal_clip=anneal, epochs=4)
         fractions[anneal] = algo.update(collect(algo, collector, Tape()), Tape(), 0.999)["ppo/clip_fraction"]
     assert fractions[True] > max(fractions[False], 0.9)
-
-
-def test_heads_with_tanh_are_bounded_before_their_last_layer():
-    algo, _ = make_ppo("mlp", "PositionOnlyPendulum", activation="tanh")
-    hidden = algo.agent.policy.trunk(100 * torch.randn(50, algo.agent.trunks.actor.output_size))
-    assert hidden.abs().max() <= 1
-    assert hidden.abs().max() > 0.99

@@ -7,8 +7,8 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from helpers import ROOT, assert_same_weights, killed_at, without_time
-from recordings import recording
+from helpers import ROOT
+from recordings import provide_recording, recording
 from rlmem_envs.occlusion.pendulum import Pendulum
 from rlmem_envs.temporal_order import TemporalOrder, TemporalOrderStream
 from small_runs import CLASSIFIERS as NETWORKS
@@ -19,7 +19,6 @@ from rlmem.acting.evaluate import Request
 from rlmem.algos.supervised.dataset.file import write
 from rlmem.algos.supervised.feed import DataWindow, Feed
 from rlmem.algos.supervised.windows import Tables, split
-from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.core.errors import UserError
 from rlmem.core.types import Inputs
@@ -45,8 +44,7 @@ def classify(*overrides: str, run_dir: str = "run") -> Path:
 
 
 def model(*overrides: str, run_dir: str = "run") -> Path:
-    if not Path("p.hdf5").exists():
-        write(Path("p.hdf5"), recording())
+    provide_recording()
     train(load([*MODEL, f"run_dir={run_dir}", *overrides]))
     return Path(run_dir)
 
@@ -55,11 +53,6 @@ def parts_of(*overrides: str) -> tuple[Parts, Feed]:
     parts = assemble(load([*SHORT, *overrides]))
     parts.algo.setup(parts.agent)
     return parts, parts.algo.feed(parts.env, parts.streams, parts.device)
-
-
-def assert_same_run(one: Path, other: Path) -> None:
-    assert without_time(one) == without_time(other)
-    assert_same_weights(one, other)
 
 
 # --- windows of a stream
@@ -215,31 +208,6 @@ def test_held_out_sequences_are_counted_exactly_and_are_the_same_every_time():
     assert accuracy == pytest.approx((batch.label[counted] == 2).mean())
 
 
-def test_evaluating_more_often_does_not_change_training(in_tmp):
-    training = [
-        [
-            row
-            for row in without_time(classify(*NETWORKS["lstm"], f"evaluation.every={e}", run_dir=f"every_{e}"))
-            if "update" in row
-        ]
-        for e in ("500", "null")
-    ]
-    assert training[0] == training[1]
-
-
-@pytest.mark.slow
-def test_a_run_cut_between_two_answers_resumes_exactly(in_tmp):
-    """Steps without an answer are steps of Adam, also the first ones after a checkpoint."""
-    rare = ["env.shorten=1", "algo.batch_size=2", "algo.truncation=4", "algo.record_every=80", "total_steps=1600"]
-    rare += [*NETWORKS["lstm"], "checkpoint.every=80", "evaluation.every=null"]
-    whole = classify(*rare, run_dir="whole")
-    for iteration in (5, 7):  # 240 slots of a sequence's 100 or more: most of them begin without an answer
-        with killed_at(iteration):
-            classify(*rare, run_dir=f"cut{iteration}")
-        resume(Path(f"cut{iteration}"), [])
-        assert_same_run(Path(f"cut{iteration}"), whole)
-
-
 def test_a_memory_that_draws_is_redrawn(in_tmp):
     run_dir = classify("memory=shm", "memory.memory_size=4", "memory.hidden_size=8", "memory.bank_size=8")
     first, last = (Checkpoints(run_dir / "checkpoints").paths()[at] for at in (0, -1))
@@ -359,47 +327,6 @@ def test_a_memory_knows_the_hidden_speed_and_none_cannot(in_tmp):
 
 
 # --- refusals and the search
-
-
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        (["env=temporal_order"], "env=temporal_order: holds labelled sequences, in which algo=ppo cannot act"),
-        (["algo=classify"], "algo=classify with env=repeat_previous: classifies labelled sequences"),
-        (["algo=state_model"], "algo=state_model with env=repeat_previous: predicts the state"),
-        (["algo=state_model", "env=pendulum_p"], "algo.dataset=null: expected an HDF5 file"),
-        ([*SHORT, "batching=segment"], "batching=segment: is for agents"),
-        ([*SHORT, "batching.detach_every=4"], "batching.detach_every=4: is for agents"),
-        ([*SHORT, "trainer.devices=2"], "algo=classify learns from one stream, in one process"),
-        ([*SHORT, "algo.head_sizes=null"], "algo.head_sizes=null: the memory's output is the answer, of 4 numbers"),
-        ([*SHORT, "env.shorten=11"], "shorten=11: leaves no room"),
-        (["algo=state_model", "env=pendulum", "algo.target=hidden"], "algo.target=hidden: everything is seen"),
-    ],
-)
-def test_what_cannot_be_learnt_is_refused_in_one_sentence(overrides, said):
-    with pytest.raises(UserError, match=r"e\.g\.|expected") as caught:
-        plan(load(overrides))
-    assert len(caught.value.problems) == 1
-    assert said in caught.value.problems[0]
-
-
-def test_a_data_set_of_another_environment_is_refused(in_tmp):
-    write(Path("p.hdf5"), recording())
-    with pytest.raises(UserError, match="observations of 3 numbers and actions of 1; expected observations of 4"):
-        plan(load(["algo=state_model", "env=cartpole_p", "algo.dataset=p.hdf5"]))
-
-
-def test_running_statistics_of_observations_are_refused(in_tmp):
-    write(Path("p.hdf5"), recording())
-    with pytest.raises(UserError, match=r"^encoder\.normalise_obs=true: .*nothing acts.*e\.g\. ") as caught:
-        plan(load(["algo=state_model", "env=pendulum_p", "algo.dataset=p.hdf5", "encoder.normalise_obs=true"]))
-    assert len(caught.value.problems) == 1
-    assert plan(load([*SHORT, "encoder.normalise_obs=true"])), "symbols are not normalised"
-
-
-def test_nothing_plays_a_stream(capsys):
-    assert main(["play", "env=temporal_order"]) == 2
-    assert "in which nothing acts" in capsys.readouterr().err
 
 
 def test_a_random_search_does_not_learn_from_its_jobs(in_tmp):

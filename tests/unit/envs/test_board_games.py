@@ -34,17 +34,6 @@ def test_the_memoryless_player_looks_at_the_board_alone(task):
         obs = env.step(np.where(wander, rng.integers(0, env.single_action_space.n, 16), actions))[0]
 
 
-@pytest.mark.parametrize("task", SMALL)
-def test_planes_are_the_same_numbers_unflattened(task):
-    flat, planes = make(task, 3, **SMALL[task]), make(task, 3, **SMALL[task], flat=False)
-    a, b = flat.reset(seed=1)[0], planes.reset(seed=1)[0]
-    assert b.shape == (3, len(planes.characters), *planes.size)
-    for _ in range(30):
-        np.testing.assert_array_equal(a, b.reshape(3, -1))
-        assert (b.sum(1) == 1).all()  # every cell shows one character
-        a, b = (env.step(env.oracle())[0] for env in (flat, planes))
-
-
 def test_noise_on_the_rewards_of_cued_catch_has_mean_zero_and_the_given_deviation():
     env = CuedCatch(512, initial_cue_duration=1, num_trials=6, reward_free_trials=2, reward_sigma=0.5)
     env.reset(seed=0)

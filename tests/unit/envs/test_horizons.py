@@ -44,12 +44,8 @@ PAIRS = 600
 FIRST = "env=repeat_first"
 
 
-DEMANDS = {
-    "RepeatFirst": {},
-    "RepeatPrevious": {"k": 5},
-    "TwoStepCue": {"delay": 7},
-    "MemoryDemand": {"lags": [0, 2, 7], "rewrites": 4},
-}
+DEMANDS = {task: CASES[task] for task in ("RepeatFirst", "RepeatPrevious", "TwoStepCue")}
+DEMANDS["MemoryDemand"] = ALSO["MemoryDemand"][0]
 
 
 def with_one_change(task, facts, rng):

@@ -7,8 +7,7 @@ from importlib.util import find_spec
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
-from played import assert_same, play
+from played import assert_same, play, random_returns
 from rlmem_envs.occlusion import gym_mujoco, robots
 from rlmem_envs.occlusion.mujoco_robots import ROBOTS
 
@@ -94,22 +93,6 @@ def test_a_state_of_another_build_is_noticed():
 
 
 @needs_mujoco
-@every_robot
-@pytest.mark.filterwarnings("ignore:.*A Box observation space")  # Gymnasium's own have no bounds
-def test_gymnasium_accepts_it_and_it_can_be_read(name):
-    task = {"humanoid": "Humanoid", "half_cheetah": "HalfCheetah"}.get(name, name.capitalize())
-    env = gym.make(f"rlmem/{task}-v0", observe="velocity", backend="mujoco")
-    check_env(env.unwrapped, skip_render_check=True)
-    vector = gym.make_vec(f"rlmem/{task}-v0", num_envs=3, observe="position", backend="mujoco")
-    position, velocity, _ = SIZES[name]
-    assert vector.single_observation_space.shape == (position,)
-    env.reset(seed=0)
-    text = env.unwrapped.vector.text(0).splitlines()
-    assert text[0].startswith(f"{ROBOTS[name].__name__}, step 0 ") and len(text) >= velocity
-    assert sum("(" in line for line in text) == position, "positions are hidden"
-
-
-@needs_mujoco
 @pytest.mark.slow
 def test_an_episode_is_filmed(in_tmp, capfd):
     arguments = ["env=hopper_p", "env.backend=mujoco", "env.max_episode_steps=5", "--player", "random", "--seed", "0"]
@@ -159,16 +142,13 @@ def test_where_nothing_draws_numbers_are_shown(monkeypatch):
 
 
 def test_what_does_not_go_together_is_one_line(monkeypatch, capsys):
-    assert main(["play", "env=humanoid", "env.backend=pybullet", "--player", "random"]) == 2
-    error = capsys.readouterr().err
-    assert "expected one of ant, half_cheetah, hopper, walker with backend=pybullet; backend=mujoco has it" in error
     monkeypatch.setitem(sys.modules, "mujoco", None)
     assert main(["play", "env=ant", "env.backend=mujoco", "--player", "random"]) == 2
-    error += capsys.readouterr().err
+    error = capsys.readouterr().err
     assert error.endswith(
         "env=ant: Ant needs mujoco, which is not installed: pip install '.[mujoco]' in a clone of rlmem\n"
     )
-    assert error.count("\n") == 2
+    assert error.count("\n") == 1
 
 
 @needs_mujoco
@@ -177,12 +157,5 @@ def test_what_does_not_go_together_is_one_line(monkeypatch, capsys):
 def test_random_actions_return_what_the_card_says(name):
     num_envs = 24 if name in ("ant", "half_cheetah") else 128
     env = make(name, num_envs=num_envs)
-    env.reset(seed=0)
-    total, playing = np.zeros(num_envs), np.ones(num_envs, bool)
-    rng, space = np.random.default_rng(0), env.action_space
-    while playing.any():
-        _, reward, terminated, truncated, _ = env.step(rng.uniform(space.low, space.high))
-        total += np.where(playing, reward, 0)
-        playing &= ~(terminated | truncated)
-    env.close()
+    total = random_returns(env)
     assert abs(total.mean() - env.scores().random) <= 4 * total.std(ddof=1) / num_envs**0.5

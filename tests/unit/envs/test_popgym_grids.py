@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from popgym_parity import assert_parity, every_game
-from rlmem_envs.core.draws import Draws
 from rlmem_envs.popgym import maze
-from rlmem_envs.popgym.hunt_and_kill import draw_mazes
 from rlmem_envs.popgym.package import game_class
 from rlmem_envs.registration import make
 
@@ -120,50 +118,6 @@ def test_mines_lie_anywhere(level, number):
     pair = share * (number - 1) / (cells - 1)
     found = mines.T @ mines / len(mines)
     assert (np.abs(found - pair) < SIGMAS * np.sqrt(pair / len(mines)))[~np.eye(cells, dtype=bool)].all()
-
-
-def shape_of(grid: np.ndarray, start: np.ndarray, goal: np.ndarray) -> np.ndarray:
-    """Rooms with 1, 3 and 4 exits, straight rooms, closed rooms, the way to the goal, and the sides: [mazes, 8]."""
-    n, rows = len(grid), np.arange(len(grid))
-    free = np.pad(grid == maze.FREE, ((0, 0), (1, 1), (1, 1)))
-    exits = [free[:, 1:-1, :-2], free[:, 1:-1, 2:], free[:, :-2, 1:-1], free[:, 2:, 1:-1]]
-    left, right, up, down = (e[:, 1::2, 1::2] for e in exits)
-    number = 0 + left + right + up + down
-    rooms = [number == 1, number == 3, number == 4, (number == 2) & (left == right), number == 0]
-    cells = np.pad(grid, ((0, 0), (1, 1), (1, 1)), constant_values=maze.WALL)
-    cells[rows, start[:, 0] + 1, start[:, 1] + 1] = cells[rows, goal[:, 0] + 1, goal[:, 1] + 1] = maze.FREE
-    width = cells.shape[2]
-    at, to = ((end + 1) @ [width, 1] for end in (start, goal))
-    way = maze.flood(cells.reshape(n, -1), at, width)[rows, to]
-    ends = [way, start[:, 0] == 0, start[:, 1] == 0]
-    return np.stack([*(kind.sum((1, 2)) for kind in rooms), *ends], -1).astype(float)
-
-
-@needs_mazelib
-@pytest.mark.parametrize("most_hunts", [None, 30])
-def test_mazes_are_those_of_mazelib(most_hunts):
-    """Also if the hunt for rooms ends early, so that some stay closed: in its usual length that is too rare to see."""
-    from mazelib import Maze
-    from mazelib.generate.HuntAndKill import HuntAndKill
-
-    class Hasty(HuntAndKill):
-        def _hunt_random(self, grid, count):
-            return (-1, -1) if count >= most_hunts else super()._hunt_random(grid, count)
-
-    Maze.set_seed(0)
-    made = []
-    for _ in range(500):
-        made.append(Maze())
-        made[-1].generator = (HuntAndKill if most_hunts is None else Hasty)(4, 5)
-        made[-1].generate()
-        made[-1].generate_entrances(start_outer=True)
-    theirs = shape_of(*(np.array([getattr(m, name) for m in made]) for name in ("grid", "start", "end")))
-    draws, who = Draws(6000), np.arange(6000)
-    draws.seed(0, who)
-    draws.next_episode(who)
-    facts = draw_mazes(draws, who, 4, 5, most_hunts)
-    assert facts["maze"].shape == (6000, 9, 11)
-    assert_same_mean(shape_of(facts["maze"], facts["start"], facts["goal"]), theirs, "exits, ..., way, sides")
 
 
 # ---- players, and what else is promised

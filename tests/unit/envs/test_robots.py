@@ -7,13 +7,11 @@ import sys
 from functools import partial
 from importlib.util import find_spec
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.error import InvalidAction, ResetNeeded
-from gymnasium.utils.env_checker import check_env
 from helpers import fast_only, wait_for
-from played import assert_same, play
+from played import assert_same, play, random_returns
 from rlmem_envs.occlusion import bullet_robots, robots
 from rlmem_envs.occlusion.bullet import load, package_env
 from rlmem_envs.occlusion.workers import Crew, WorkerError
@@ -30,20 +28,14 @@ POSITION = {
     "hopper": [0, 1, 2, 6, 7, 8, 10, 12, 14],
     "walker": [0, 1, 2, 6, 7, 8, 10, 12, 14, 16, 18, 20, 21],
 }
-VELOCITY = {
-    "ant": [3, 4, 5, 9, 11, 13, 15, 17, 19, 21, 23],
-    "half_cheetah": [3, 4, 5, 9, 11, 13, 15, 17, 19],
-    "hopper": [3, 4, 5, 9, 11, 13],
-    "walker": [3, 4, 5, 9, 11, 13, 15, 17, 19],
-}
-"""As Ni et al. (2022) and Lu et al. (2024) list them."""
+"""As Ni et al. (2022) and Lu et al. (2024) list them; all others are velocities."""
 
 
 @every_robot
 def test_the_slots_are_those_of_the_papers(name):
     robot = bullet_robots.ROBOTS[name]
-    assert robot.slots("position") == POSITION[name] and robot.slots("velocity") == VELOCITY[name]
-    assert sorted(POSITION[name] + VELOCITY[name]) == robot.slots("full")
+    assert robot.slots("position") == POSITION[name]
+    assert robot.slots("velocity") == sorted({*robot.slots("full")} - {*POSITION[name]})
     with pytest.raises(ValueError, match="observe='positions': expected one of full, position, velocity"):
         robot.slots("positions")
 
@@ -208,22 +200,6 @@ def runs(pid: int) -> bool:
 
 
 @needs_bullet
-@pytest.mark.filterwarnings("ignore:.*A Box observation space")  # the package's own has no bounds
-def test_gymnasium_accepts_a_robot_and_it_can_be_looked_at():
-    env = gym.make("rlmem/Hopper-v0", observe="velocity", render_mode="rgb_array")
-    check_env(env.unwrapped, skip_render_check=True)
-    env.reset(seed=0)
-    frame = env.render()
-    assert frame.shape == (240, 320, 3) and frame.dtype == np.uint8 and frame.std() > 0
-    text = env.unwrapped.vector.text(0)
-    assert text.startswith("Hopper, step 0 ") and "\nthigh_joint" in text and "\nfoot" in text
-    env.close()
-    vector = gym.make_vec("rlmem/Ant-v0", num_envs=3, observe="position")
-    assert vector.single_observation_space.shape == (17,) and vector._crew is None  # no process yet
-    vector.close()
-
-
-@needs_bullet
 def test_a_given_seed_or_a_mask_begins_those_episodes():
     env, twin = (robots.make("hopper", num_envs=3, workers=0) for _ in range(2))
     env.reset(seed=0)
@@ -257,24 +233,11 @@ def test_a_missing_package_is_one_line(monkeypatch):
     assert "\n" not in str(error.value)
 
 
-def random_returns(name: str, num_envs: int) -> np.ndarray:
-    """Returns of one random episode of every environment."""
-    env, rng = robots.make(name, num_envs=num_envs), np.random.default_rng(0)
-    env.reset(seed=0)
-    total, playing = np.zeros(num_envs), np.ones(num_envs, bool)
-    while playing.any():
-        _, reward, terminated, truncated, _ = env.step(rng.uniform(-1, 1, env.action_space.shape))
-        total += np.where(playing, reward, 0)
-        playing &= ~(terminated | truncated)
-    env.close()
-    return total
-
-
 @needs_bullet
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "num_envs"), [("ant", 24), ("half_cheetah", 24), ("hopper", 64), ("walker", 64)])
 def test_random_actions_return_what_the_card_says_and_nearly_what_is_published(name, num_envs):
-    returns = random_returns(name, num_envs)
+    returns = random_returns(robots.make(name, num_envs=num_envs))
     error = returns.std(ddof=1) / num_envs**0.5
     assert abs(returns.mean() - robots.make(name).scores().random) <= 4 * error
     assert abs(returns.mean() - robots.PUBLISHED[name][0]) <= 4 * error

@@ -138,8 +138,3 @@ def test_the_state_is_exact():
         for window in expected:
             for x, y in zip(window, other.next(), strict=True):
                 np.testing.assert_array_equal(x, y)
-
-
-def test_an_unknown_variant_is_refused():
-    with pytest.raises(ValueError, match="variant=slow: expected one of two_symbols, three_symbols, low_frequency"):
-        TemporalOrderStream(1, 1, "slow")

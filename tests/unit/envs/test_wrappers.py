@@ -3,7 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Discrete
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import batch_space, iterate
@@ -19,7 +19,6 @@ from torch.utils._pytree import tree_leaves
 from rlmem.acting.autoreset import slot_layout
 from rlmem.acting.observed import observed
 from rlmem.config.compose import load
-from rlmem.core.errors import UserError
 from rlmem.core.spaces import by_path
 from rlmem.run.environments import make_env
 
@@ -286,12 +285,6 @@ def test_a_trial_of_a_bandit_keeps_its_arms_and_draws_its_luck_anew():
     assert all((luck[0] != luck[t]).all() for t in (6, 12, 19, 25))
 
 
-def test_vectors_of_others_have_trials_too():
-    env = wrappers.RL2(slot_layout(SyncVectorEnv([Count] * N, autoreset_mode="SameStep")), 2)
-    alike(*([played(env, 40)] * 2))
-    assert env.single_observation_space.shape == (9,)
-
-
 def leafy(mask, num_envs=N, kind="box"):
     env = vectorise(lambda: Leafy(kind, mask=mask), num_envs)
     env.masks_in_info = mask == "info"
@@ -384,13 +377,6 @@ def test_a_part_of_parts_is_wrapped_alone(kind, leaf):
     assert env.single_observation_space == bare.single_observation_space
 
 
-@pytest.mark.parametrize("kind", ["nested", "text"])
-def test_actions_last_where_observations_have_parts(kind):
-    env = wrappers.Repeat(wrappers.RandomStart(parts(kind), 2), 2)
-    seen = [env.reset(seed=0)[0], *(env.step(np.ones(2, int))[0] for _ in range(12))]
-    assert all(env.observation_space.contains(obs) for obs in seen)
-
-
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 
@@ -399,29 +385,3 @@ def test_wrappers_are_options_from_the_inside_out(in_tmp):
     env = make_env(load([*lines, "wrapper=[frame_stack,remove_velocity]", "wrapper.remove_velocity.indices=[0]"]), 2)
     assert isinstance(env, wrappers.RemoveVelocity) and env.single_observation_space.shape == (15,)
     assert isinstance(env.env, wrappers.FrameStack) and env.env.single_observation_space.shape == (16,)
-    for given, said in (
-        (["wrapper=flikker"], "did you mean `flicker`"),
-        (["wrapper=flicker", "wrapper.flicker.q=1"], "wrapper.flicker.q"),
-        (["wrapper=flicker", "wrapper.flicker.p=2"], "wrapper.flicker.p=2"),
-    ):
-        with pytest.raises(UserError, match=said):
-            load([*lines, *given])
-    with pytest.raises(UserError, match=r"wrapper=mask: indices=\[\]: expected one place at least"):
-        make_env(load([*lines, "wrapper=mask"]), 2)
-    with pytest.raises(UserError, match="wrapper=repeat: Repeat steps some environments while others wait, which"):
-        make_env(load(["env=minesweeper", "wrapper=repeat"]), 2)
-
-
-def test_of_spaces_that_count_from_elsewhere_one_hot_inputs_count_from_zero():
-    class Three(gym.Env):
-        observation_space, action_space = Discrete(2, start=5), MultiDiscrete([2, 3])
-
-        def reset(self, *, seed=None, options=None):
-            return 5, {}
-
-        def step(self, action):
-            return 6, 1.0, False, False, {}
-
-    env = wrappers.RL2(vectorise(Three, 1))
-    assert env.reset(seed=0)[0].tolist() == [[1, 0, 0, 0, 0, 0, 0, 0, 0]]
-    assert env.step(np.array([[1, 2]]))[0].tolist() == [[0, 1, 0, 1, 0, 0, 1, 1, 0]]

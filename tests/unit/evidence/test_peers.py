@@ -19,7 +19,7 @@ from rlmem.evidence.experiment import Experiment
 from rlmem.evidence.metrics import GAMES, reference_of
 from rlmem.evidence.page.documents import document, page
 from rlmem.evidence.page.find import Item, find
-from rlmem.evidence.published import FIELDS, described, measured
+from rlmem.evidence.published import described, measured
 from rlmem.evidence.records import Record
 from rlmem.evidence.tables import publish, tables, write
 from rlmem.evidence.verdict import Outcome

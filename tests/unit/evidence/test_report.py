@@ -19,7 +19,6 @@ from rlmem.evidence.page.curves import PANEL, POINTS, band, chosen, panels, smoo
 from rlmem.evidence.page.documents import document, page
 from rlmem.evidence.page.find import Item, find
 from rlmem.evidence.page.groups import Group, departures
-from rlmem.evidence.page.verify import verify
 from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.tables import write
 from rlmem.jobs.run import Options

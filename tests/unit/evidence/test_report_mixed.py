@@ -8,11 +8,11 @@ from made_results import KEY, Page, run_folder
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import Config
-from rlmem.evidence.page.curves import chosen, panels, together
+from rlmem.evidence.page.curves import chosen, together
 from rlmem.evidence.page.documents import page
 from rlmem.evidence.page.find import find
 from rlmem.evidence.page.groups import Group, rows_differ
-from rlmem.evidence.records import Curve, Record
+from rlmem.evidence.records import Record
 from rlmem.record import rundir
 
 

@@ -9,7 +9,6 @@ import re
 import traceback
 from collections import Counter
 from contextlib import ExitStack
-from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import ROOT, fast_only, make_memory, once_per_class, small_run
-from recordings import recording
+from recordings import provide_recording
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -30,7 +29,6 @@ from rlmem.algos.impala import Impala
 from rlmem.algos.off_policy import OffPolicy
 from rlmem.algos.ppo import PPO
 from rlmem.algos.supervised.base import Supervised
-from rlmem.algos.supervised.dataset.file import write
 from rlmem.algos.supervised.decision_agent import DecisionAgent
 from rlmem.batching import Replay
 from rlmem.core.types import with_host
@@ -149,16 +147,16 @@ def test_no_memory_waits_for_the_device(name, learning):
     assert not learning.found, learning.found
 
 
-SMALL = "memory.hidden_size=4 encoder.hidden_size=4 evaluation.episodes=2"
+SMALL = "memory.hidden_size=4 encoder.hidden_size=4 evaluation.episodes=2 evaluation.max_steps=10"
 PPO_RUN = (
-    f"{SMALL} algo=ppo env=repeat_first env.num_envs=4 total_steps=300 algo.rollout_slots=16 algo.num_minibatches=2"
+    f"{SMALL} algo=ppo env=repeat_first env.num_envs=4 total_steps=200 algo.rollout_slots=16 algo.num_minibatches=2"
 )
-REPLAYED = f"{SMALL} env=repeat_first env.num_envs=2 total_steps=400 algo.batch_size=64 algo.update_ratio=0.1"
+REPLAYED = f"{SMALL} env=repeat_first env.num_envs=2 total_steps=260 algo.batch_size=64 algo.update_ratio=0.1"
 REPLAYED += " algo.random_steps=100 algo.learning_starts=150"
 DECISION = (
     f"{SMALL} env.num_envs=2 env.horizon=20 algo.context=6 algo.batch_size=8 algo.eval_drops=[0.5] total_steps=500"
 )
-CONTINUOUS = REPLAYED.replace("repeat_first", "position_only_pendulum").replace("=400", "=600")
+CONTINUOUS = REPLAYED.replace("repeat_first", "position_only_pendulum env.max_episode_steps=40")
 
 
 LINES = [
@@ -195,7 +193,7 @@ def test_every_kind_of_algorithm_is_watched():
 def test_neither_acting_nor_learning_waits_for_the_device(in_tmp, lines, learning):
     acting = Waits()
     if "p.hdf5" in lines:
-        write(Path("p.hdf5"), recording())
+        provide_recording()
     steps = {(PPO, "minibatch"): learning, (PQN, "minibatch"): learning, (Impala, "loss"): learning}
     steps |= {(OffPolicy, "update"): learning, (Supervised, "update"): learning}
     steps[Replay, "_states_at"] = learning

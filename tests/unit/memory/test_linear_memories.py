@@ -8,7 +8,6 @@ from helpers import make_memory
 from torch.nn import functional as F
 from torch.utils._pytree import tree_flatten
 
-from rlmem.core.errors import UserError
 from rlmem.memory.lru import LRU, S5
 from rlmem.memory.s6 import S4D, S6
 from rlmem.scan import walk
@@ -43,8 +42,6 @@ def test_the_lru_begins_in_its_ring_with_inputs_scaled_to_its_decay():
     assert LRU(D, 64).state_shape == (128,)
     assert LRU(D, 64, "ffn").state_shape == (128,)
     assert LRU(D, 64, "linear").state_shape == (64,)
-    with pytest.raises(UserError, match=r"r_min=0\.9 is above r_max=0\.5"):
-        LRU(D, 64, r_min=0.9, r_max=0.5)
 
 
 def test_residual_blocks_map_their_input_only_where_widths_differ():

@@ -141,15 +141,16 @@ def test_weights_that_do_not_fit_are_named():
         memory.load_symbols(weights | {"a": torch.zeros(3)})
 
 
-@pytest.mark.parametrize("name", ["gru", "ffm", "gpt", "dnc", "shm", "stack", "linear_attention"])
+@pytest.mark.parametrize("name", ["gru", "ffm", "gpt", "dnc", "shm", "s6", "stack", "linear_attention", "fwp"])
 def test_flags_and_states_of_other_rows_are_refused(name):
     memory = make_memory(name, 6)
     x, start = torch.zeros(2, 5, 6), torch.zeros(2, 5, dtype=torch.bool)
     for rows in (1, 3):
         with pytest.raises(ValueError, match="expected 2 rows"):
             memory(x, memory.initial_state(rows), start)
-    with pytest.raises(ValueError, match=r"start: expected bool \[2, 5\]"):
-        memory(x, memory.initial_state(2), start.float())
+    for wrong in (start.float(), start[:1], start[:, :4]):
+        with pytest.raises(ValueError, match=r"start: expected bool \[2, 5\]"):
+            memory(x, memory.initial_state(2), wrong)
 
 
 def test_a_mistyped_option_builds_no_other_model():

@@ -10,7 +10,7 @@ NEEDS_MORE = {"skip=identity", "filters=parallel", "form=linear"}
 """Values that are refused with a sentence until another option is given, too."""
 
 LONG = {"calibration=neural_theta": 4000}
-"""Slots through which gradients are read where a property breaks only in longer rows than 200."""
+"""Slots through which gradients are read where a property breaks only in longer rows than 100."""
 
 DECIDING = (
     "step_equals_forward", "starts_separate_episodes", "no_gradient_across_start", "tape_equals_segments",
@@ -29,8 +29,8 @@ def test_every_option_of_every_memory_keeps_the_contract(name, option, propertie
         with pytest.raises((UserError, ValueError), match=r"give|needs|e\.g\."):
             make_memory(name, 6, **option)
         return
-    long = LONG.get(f"{key}={value}", 200)
-    results = check(lambda: make_memory(name, 6, **option), slots=40, long=(long,), only=properties)
+    long = LONG.get(f"{key}={value}", 100)
+    results = check(lambda: make_memory(name, 6, **option), slots=24, long=(long,), only=properties)
     assert [str(result) for result in results if not result.ok] == []
 
 
@@ -45,5 +45,5 @@ def test_every_option_of_every_memory_keeps_the_contract(name, option, propertie
     ids=str,
 )
 def test_and_so_do_those_that_need_another_one(name, options):
-    results = check(lambda: make_memory(name, 6, **options), slots=40, long=(200,))
+    results = check(lambda: make_memory(name, 6, **options), slots=24, long=(100,))
     assert [str(result) for result in results if not result.ok] == []

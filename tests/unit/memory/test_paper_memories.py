@@ -89,11 +89,6 @@ def test_what_an_ablation_fixes_is_not_learned(ablation):
     assert (memory.gamma().abs() <= 1 + 1e-6).all()
 
 
-def test_an_identity_skip_needs_equal_widths():
-    with pytest.raises(ValueError, match="hidden_size = input size"):
-        FFM(D, D + 1, skip="identity")
-
-
 def shm(**options):
     torch.manual_seed(0)
     memory = SHM(D, 7, 5, 11, **options).double()
@@ -167,7 +162,7 @@ def test_the_rows_of_theta_are_drawn_by_seed_and_age_alone():
 
 @pytest.mark.parametrize(
     "calibration",
-    fast_only(["random_theta"], ["random_theta", "random_c", "fixed_c", "fixed_theta", "neural_theta"]),
+    fast_only([], ["random_theta", "random_c", "fixed_c", "fixed_theta", "neural_theta"]),
 )
 def test_all_calibrations_begin_with_the_same_spread(calibration):
     found = []

@@ -8,7 +8,6 @@ import torch
 from golden_models import gtrxl
 from torch.nn import functional as F
 
-from rlmem.core.errors import UserError
 from rlmem.memory.positions import rotate, rotation, sinusoid
 from rlmem.memory.transformers import GPT
 from rlmem.memory.window import TCN, FrameStack
@@ -99,9 +98,9 @@ def test_gpt_is_the_plain_transformer_also_after_its_window_slid(positions):
     gpt = GPT(D, 8, num_layers=2, num_heads=2, window=5, positions=positions, base=100, max_length=7).double()
     for parameter in gpt.parameters():
         parameter.copy_(torch.randn_like(parameter) / 2)
-    x, start = stream(150)
+    x, start = stream(80)
     truth = by_episode(lambda episode: plain_gpt(gpt, 5, episode), x, start)
-    for lengths in ([150], [7, 1, 2, 70, 70], [1] * 150):
+    for lengths in ([80], [7, 1, 2, 35, 35], [1] * 80):
         torch.testing.assert_close(in_pieces(gpt, x, start, lengths), truth, rtol=0, atol=1e-11)
 
 
@@ -129,11 +128,6 @@ def test_gpt_starts_as_gpt_2_does():
     for name in ("W_p", "L0.W_qkv", "L1.W_o", "L0.W_1", "L1.W_2"):
         assert w[name].std().item() == pytest.approx(0.02, rel=0.1)
     assert all((p == 0).all() for name, p in w.items() if ".b_" in name)
-
-
-def test_a_head_count_that_does_not_divide_the_width_is_refused():
-    with pytest.raises(UserError, match=r"num_heads=3 does not divide hidden_size=16; e\.g\. num_heads=1"):
-        GPT(D, 16, num_heads=3)
 
 
 @pytest.mark.recorded("init_tables", has="sine_pe.")
@@ -187,11 +181,6 @@ def test_weight_normalisation_changes_nothing_at_first():
     tcn = TCN(D, 8, num_layers=1)
     g, W = tcn.symbols()["L0.g_1"], tcn.symbols()["L0.W_1"]
     torch.testing.assert_close(g, W.flatten(1).norm(dim=1))
-
-
-def test_a_linear_tcn_of_several_layers_is_refused():
-    with pytest.raises(UserError, match=r"form=linear is one convolution, got num_layers=4; e\.g\. num_layers=1"):
-        TCN(D, 8, form="linear")
 
 
 def test_a_frame_stack_may_be_narrower_than_its_frames_are_many():

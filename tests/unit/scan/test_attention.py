@@ -38,23 +38,16 @@ def case(T, S, H=8, heads=2, B=2, starts=0.1, with_bias=False, seed=0):
 
 
 @pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize(("T", "S"), [(1, 5), (7, 0), (9, 40), (70, 5), (70, 40)])
-def test_values_and_gradients_are_those_of_the_definition(T, S, with_bias):
-    """Rows within one block of the kernel and across several, and windows shorter and longer than a block."""
+@pytest.mark.parametrize(
+    ("form", "T", "S"),
+    [*((attention.attend, *sizes) for sizes in ((1, 5), (7, 0), (9, 40), (70, 5))), (attention.in_chunks, 150, 40)],
+)
+def test_values_and_gradients_are_those_of_the_definition(form, T, S, with_bias):
+    """Rows within one block of the kernel and across several, windows shorter and longer than a block, and rows of
+    more than two chunks, as GTrXL reads them without the kernel."""
     q, k, v, age, bias = case(T, S, with_bias=with_bias)
     leaves = [x.requires_grad_() for x in (q, k, v, bias) if x is not None]
-    ours, truth = (form(q, k, v, age, 2, bias) for form in (attention.attend, plain))
-    torch.testing.assert_close(ours, truth, rtol=0, atol=1e-12)
-    for of in zip(*(torch.autograd.grad(y.sin().sum(), leaves) for y in (ours, truth)), strict=True):
-        torch.testing.assert_close(*of, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("with_bias", [False, True])
-def test_chunks_of_queries_are_the_definition(with_bias):
-    """Rows longer than two chunks, as GTrXL reads them without the kernel: with a bias."""
-    q, k, v, age, bias = case(150, 40, with_bias=with_bias)
-    leaves = [x.requires_grad_() for x in (q, k, v, bias) if x is not None]
-    ours, truth = (form(q, k, v, age, 2, bias) for form in (attention.in_chunks, plain))
+    ours, truth = (each(q, k, v, age, 2, bias) for each in (form, plain))
     torch.testing.assert_close(ours, truth, rtol=0, atol=1e-12)
     for of in zip(*(torch.autograd.grad(y.sin().sum(), leaves) for y in (ours, truth)), strict=True):
         torch.testing.assert_close(*of, rtol=0, atol=1e-12)

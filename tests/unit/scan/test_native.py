@@ -12,8 +12,8 @@ from helpers import forget_kernels
 
 from rlmem.core.errors import UserError
 from rlmem.losses.on_policy import gae
-from rlmem.memory import FFM, GPT, S6, SHM, FrameStack
-from rlmem.scan import chosen_engine, hadamard_scan, library, linear_scan, native
+from rlmem.memory import FFM, GPT, SHM, FrameStack
+from rlmem.scan import chosen_engine, library, linear_scan, native
 from rlmem.scan.native import linear, missing
 
 NATIVE = pytest.mark.skipif(missing() is not None, reason="no C++ compiler")
@@ -88,41 +88,6 @@ def test_a_forked_process_has_no_threads_to_share_a_scan_with(monkeypatch):
     assert os.waitpid(pid, 0)[1] == 0
 
 
-@pytest.mark.parametrize("bad", [starts(3, 20).float(), starts(3, 19), starts(2, 20)], ids=["float", "short", "rows"])
-def test_flags_of_another_type_or_shape_are_refused(bad):
-    x = draw(3, 20, 6)
-    memories = FFM(6, 8, 4, 2).double(), SHM(6, 8, 4).double(), S6(6, 8).double(), S6(6, 8, conv_size=0).double()
-    calls = [lambda m=m: m(x, m.initial_state(3), bad) for m in memories]
-    for call in (*calls, lambda: linear_scan(draw(4), draw(3, 20, 4), draw(3, 4), bad)):
-        with pytest.raises((ValueError, RuntimeError)):
-            call()
-
-
-@NATIVE
-def test_a_state_of_another_size_or_type_is_refused():
-    memory = FFM(6, 8, 4, 2).double()
-    x, start = draw(3, 20, 6), starts(3, 20)
-    for state in (memory.initial_state(1), memory.initial_state(3).to(torch.complex64)):
-        with pytest.raises(ValueError, match="state: expected"):
-            memory(x, state, start)
-
-
-@NATIVE
-@pytest.mark.parametrize("conv_size", [0, 3])
-def test_a_state_of_fewer_rows_never_reaches_the_kernels_of_s6(conv_size):
-    memory = S6(6, 8, conv_size=conv_size).double()
-    with pytest.raises(ValueError, match="expected"):
-        memory(draw(3, 20, 6), memory.initial_state(1), starts(3, 20))
-
-
-@NATIVE
-def test_an_integer_limit_is_a_number_like_any_other():
-    inputs = [draw(2, 9, 4) for _ in range(5)]
-    case = (*inputs, draw(2, 4, 4), starts(2, 9))
-    for y, truth in zip(hadamard_scan(*case, limit=1), hadamard_scan(*case, limit=1.0, engine="loop"), strict=True):
-        torch.testing.assert_close(y, truth)
-
-
 def test_advantages_of_mismatched_rows_are_an_error_not_a_number():
     reward, mask = draw(3, 10), torch.ones(3, 10, dtype=torch.bool)
     with pytest.raises(RuntimeError):
@@ -192,15 +157,6 @@ def test_half_precision_does_not_lose_count_of_slots(make):
     changed[:, :601] += 1
     y, z = (memory(v, memory.initial_state(1), start)[0] for v in (x, changed))
     assert torch.equal(y[:, 601:], z[:, 601:])
-
-
-def test_a_redraw_does_not_reach_into_states():
-    memory = SHM(6, 8, 4)
-    state = memory.initial_state(2)
-    seed = state["seed"].clone()
-    memory.redraw()
-    assert torch.equal(state["seed"], seed)
-    assert not torch.equal(memory.initial_state(2)["seed"], seed)
 
 
 def test_a_final_state_does_not_keep_the_scan():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import killed_at, small_run, without_time
+from helpers import fast_only, killed_at, small_run, without_time
 from small_runs import RECALL
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -94,7 +94,7 @@ def test_a_row_does_not_depend_on_the_rows_beside_it():
 
 
 @KERNEL
-@pytest.mark.parametrize("processor", ["native", "x86-64-v3 -mtune=znver3", "x86-64"])
+@pytest.mark.parametrize("processor", fast_only(["native"], ["native", "x86-64-v3 -mtune=znver3", "x86-64"]))
 def test_nor_on_processors_that_are_not_here(tmp_path, processor):
     """GCC rounds the products of a sum alone for some of them."""
     flags = [f"-m{flag}" for flag in f"arch={processor}".replace(" -m", " ").split()]
@@ -146,7 +146,7 @@ def test_what_is_traced_or_transformed_is_torchs():
 
 
 @KERNEL
-@pytest.mark.parametrize("memory", ["mlp", "ffm", "gru", "lstm", "gpt"])
+@pytest.mark.parametrize("memory", fast_only(["ffm"], ["mlp", "ffm", "gru", "lstm", "gpt"]))
 def test_what_is_read_before_the_first_gradient_step_is_what_acting_computed(in_tmp, memory):
     sizes = "algo.rollout_slots=40 env.num_envs=20 total_steps=1600 memory.hidden_size=32 encoder.hidden_size=32"
     small_run(f"memory={memory}", *sizes.split())

@@ -48,7 +48,7 @@ def assert_engines_equal_the_loop(case, reverse=False):
             assert error <= TOLERANCE[case[0].dtype], f"{engine}: {name} is off by {error:.1e}"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 2**31),
     B=st.sampled_from([1, 7]),

@@ -1,11 +1,8 @@
 """The kernels of the `triton` engine equal the loops that define them: on a GPU, or interpreted where there is none."""
 
 import os
-import re
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 import pytest
 import torch
@@ -50,40 +47,6 @@ def test_the_kernels_compile_for_a_gpu(real):
         compiles(kernels.matrix_backward, **shared)
     for name in ("ffm_in_forward", "ffm_in_backward", "ffm_step", "ffm_out_forward", "ffm_out_backward"):
         compiles(getattr(kernels, name), BLOCK=256)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kernel", ["forward", "backward"])
-def test_a_scan_loads_several_slots_before_it_stores_one(kernel):
-    """In the machine code for a GPU, of FFM's scan; it keeps no number in local memory."""
-    triton = pytest.importorskip("triton")
-    from rlmem.scan import triton_kernels, triton_scan
-
-    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
-    if not tool.exists():
-        pytest.skip("this triton brings no disassembler")
-    flags = {
-        "CONSTANT": True,
-        "COMPLEX": True,
-        "REVERSE": False,
-        "BLOCK": triton_scan.BLOCK,
-        "AHEAD": triton_scan.AHEAD,
-    }
-    flags |= {"EACH": 4} if kernel == "forward" else {"EACH": 1, "NEEDS_A": True}
-    function = getattr(triton_kernels, kernel)
-    kinds = dict.fromkeys(function.arg_names, "*fp32") | {"start": "*u8", "T": "i32", "N": "i32"}
-    kinds |= dict.fromkeys(flags, "constexpr")
-    source = triton.compiler.ASTSource(function, {name: kinds[name] for name in function.arg_names}, flags)
-    target = triton.backends.compiler.GPUTarget("cuda", 90, 32)
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(triton.compile(source, target=target, options={"num_warps": 2}).asm["cubin"])
-        file.flush()
-        code = subprocess.run([tool, "-sass", file.name], capture_output=True, text=True, check=True).stdout
-    found = re.findall(r"\b(LDG|STG|LDL|STL)\b", code)
-    assert not {"LDL", "STL"} & set(found), "no register is spilled"
-    first_store = found.index("STG")
-    assert found[:first_store].count("LDG") >= triton_scan.AHEAD * (2 if kernel == "forward" else 5)
-    assert "LDG" not in found[first_store:], "none waits behind a store"
 
 
 def test_the_delta_rule_says_what_it_runs_on():
