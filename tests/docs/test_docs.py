@@ -198,6 +198,7 @@ def test_every_key_of_an_algorithm_is_explained(algo):
     assert not [key for key in sorted(keys) if not re.search(rf"\b{key}\b", prose)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", ["batching.md", "algorithms.md"])
 def test_the_settings_named_in_the_text_exist(document):
     """`key=value` of algorithms and batching schemes outside of commands, each with an option that has the key."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy
-from helpers import ROOT
+from helpers import ROOT, fast_only
 from made_results import ITEMS, Page, outcome, results
 
 from rlmem.commands.cli import main
@@ -194,8 +194,12 @@ def test_a_row_has_the_same_colour_everywhere():
     assert [(panel.title, [line.index for line in panel.lines]) for panel in made] == [("x", [1])]
 
 
-@pytest.mark.parametrize("columns", [1, 3])
-@pytest.mark.parametrize("name", ["a", "neural_theta", "a row with quite a long name", "total_steps=300000 " * 9])
+NAMES = ("a", "neural_theta", "a row with quite a long name", "total_steps=300000 " * 9)
+
+
+@pytest.mark.parametrize(
+    ("columns", "name"), fast_only([(1, NAMES[1]), (3, NAMES[3])], itertools.product((1, 3), NAMES))
+)
 def test_the_names_of_rows_are_within_the_figure(columns, name):
     rows, places = [f"{name} {k}" for k in range(7)], [str(k) for k in range(columns)]
     made = panels([Curve(r, c, 0, [0, 1], [0.0, 1.0]) for r in rows for c in places], rows, places, "return")
