@@ -536,22 +536,16 @@ def test_a_report_has_no_control_characters(folder):
     assert "\ufffd[2J" in text and not {"\x1b", "\0", "\u202e"} & {*text}
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("agents", 2.5), ("agents", 0), ("agents", 10**9), ("every", -1), ("own", [])]
-)
+OF_POPULATIONS: list[tuple[str, Any]] = [("agents", 2.5), ("agents", 0), ("agents", 10**9), ("every", -1), ("own", [])]
+OF_POPULATIONS += [("total_steps", "x"), ("total_steps", None), ("total_steps", [1])]
+
+
+@pytest.mark.parametrize(("key", "value"), OF_POPULATIONS)
 def test_numbers_of_a_population_are_those_that_one_has(folder, capsys, key, value):
-    path = folder("population") / "population.yaml"
+    path = folder("population") / ("agent_0/config.yaml" if key == "total_steps" else "population.yaml")
     set_value(path, key, value)
     assert main(["population", "status", "population"]) == 2
     assert f"{path}: is damaged" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("value", ["x", None, [1]], ids=str)
-def test_an_agent_of_a_population_has_a_number_of_steps(folder, capsys, value):
-    path = folder("population") / "agent_0/config.yaml"
-    set_value(path, "total_steps", value)
-    assert main(["population", "status", "population"]) == 2
-    assert "agent_0/config.yaml: is damaged (" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

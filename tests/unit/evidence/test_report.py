@@ -13,6 +13,7 @@ from helpers import ROOT, fast_only
 from made_results import ITEMS, Page, outcome, results
 
 from rlmem.commands.cli import main
+from rlmem.config.compose import load
 from rlmem.core.errors import UserError
 from rlmem.evidence.items import runner_of
 from rlmem.evidence.page.curves import PANEL, POINTS, band, chosen, panels, smoothed, together
@@ -22,10 +23,14 @@ from rlmem.evidence.page.groups import Group, departures
 from rlmem.evidence.page.html import page
 from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.tables import write
-from rlmem.jobs.run import Options
+from rlmem.jobs.jobs import Owner
+from rlmem.jobs.manifest import Manifest
+from rlmem.jobs.run import Options, _compose
+from rlmem.jobs.spec import SweepSpec
 from rlmem.record.figures import COLOURS
 from rlmem.record.recorder import read_jsonl
 from rlmem.record.tables import Value, cell_text
+from rlmem.run.train import train
 
 TINY = "env=repeat_first memory=mlp env.num_envs=2 algo.num_minibatches=1 algo.rollout_slots=64 algo.epochs=1 "
 TINY += "evaluation.every=128 evaluation.episodes=2 encoder.hidden_size=8 total_steps=512 threads=1 device=cpu"
@@ -43,9 +48,12 @@ def text(published) -> str:
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory) -> Path:
-    """A real sweep of two seeds."""
-    folder = tmp_path_factory.mktemp("swept") / "tiny"
-    assert main(["sweep", *TINY.split(), "seed=0,1", "--dir", str(folder), "--jobs", "2"]) == 0
+    """A sweep of two seeds, whose jobs were trained in this process."""
+    folder = tmp_path_factory.mktemp("swept")
+    spec, manifest = SweepSpec((*TINY.split(), "seed=0,1")), Manifest(folder)
+    manifest.submit(spec, _compose(spec)[0])
+    while job := manifest.claim(Owner.me(), lambda name: False):
+        manifest.finish(job, train(load([*job.overrides, f"run_dir={folder / job.name}"])).objective)
     return folder
 
 
