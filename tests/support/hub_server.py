@@ -9,14 +9,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import sys
-import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import yaml
+from server import LocalHandler, LocalServer
 
 LICENSES = ("mit", "apache-2.0", "cc-by-4.0", "other")
 
@@ -51,21 +49,17 @@ class Repo:
         return next(reversed(self.commits)) if revision == "main" else revision if revision in self.commits else None
 
 
-class HubServer(ThreadingHTTPServer):
-    """Listens on a free port of this machine while in a `with` block.
+class HubServer(LocalServer):
+    """The Hub.
 
     tokens: token -> (user, whether it may write)
     down: hang up instead of answering requests whose path contains this text, if not None
     cut: downloads of large files that break off after half of their bytes
     """
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        super().__init__(_Handler)
         self.tokens = {"hf_me": ("me", True), "hf_reader": ("me", False), "hf_other": ("other", True)}
-        self.lock = threading.Lock()
         self.clear()
 
     def clear(self) -> None:
@@ -77,19 +71,6 @@ class HubServer(ThreadingHTTPServer):
         self.asked: list[str] = []
         """METHOD /path of every request."""
 
-    def __enter__(self) -> HubServer:
-        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.shutdown()
-        self.server_close()
-
-    def handle_error(self, *request: Any) -> None:
-        """Clients that are told to go do not say goodbye."""
-        if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(*request)
-
 
 class Refused(Exception):
     """An answer that is not 200: its status, what it says, and the Hub's name for it."""
@@ -99,12 +80,8 @@ class Refused(Exception):
         self.headers = {"X-Error-Message": message} | ({"X-Error-Code": code} if code else {})
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(LocalHandler):
     server: HubServer
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *message: object) -> None:
-        pass
 
     def handle_request(self) -> None:
         body, hub = self._body(), self.server
@@ -117,7 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
             try:
                 self._answer(path, body)
             except Refused as refused:
-                self._reply(refused.body, refused.status, refused.headers)
+                self.reply(refused.body, refused.status, refused.headers)
 
     do_GET = do_POST = do_PUT = do_HEAD = handle_request
 
@@ -143,38 +120,38 @@ class _Handler(BaseHTTPRequestHandler):
             case ["api", "whoami-v2"]:
                 if self.user[0] is None:
                     raise Refused(401, "Invalid username or password.")
-                self._reply({"type": "user", "name": self.user[0], "orgs": []})
+                self.reply({"type": "user", "name": self.user[0], "orgs": []})
             case ["api", "validate-yaml"]:
-                self._reply(self._checked(json.loads(body)["content"]))
+                self.reply(self._checked(json.loads(body)["content"]))
             case ["api", "repos", "create"]:
-                self._reply(self._create(json.loads(body)))
+                self.reply(self._create(json.loads(body)))
             case ["api", "models", owner, name]:
-                self._reply(self._info(f"{owner}/{name}", "main"))
+                self.reply(self._info(f"{owner}/{name}", "main"))
             case ["api", "models", owner, name, "revision", revision]:
-                self._reply(self._info(f"{owner}/{name}", revision))
+                self.reply(self._info(f"{owner}/{name}", revision))
             case ["api", "models", owner, name, "preupload", "main"]:
                 self._writable(f"{owner}/{name}")
                 files = [
                     {"path": file["path"], "shouldIgnore": False, "oid": None} for file in json.loads(body)["files"]
                 ]
                 mode = lambda path: "lfs" if path.endswith(".safetensors") else "regular"  # noqa: E731
-                self._reply({"files": [file | {"uploadMode": mode(file["path"])} for file in files]})
+                self.reply({"files": [file | {"uploadMode": mode(file["path"])} for file in files]})
             case [owner, name, "info", "lfs", "objects", "batch"]:
                 self._writable(f"{owner}/{name.removesuffix('.git')}")
                 objects = json.loads(body)["objects"]
                 upload = lambda oid: {"upload": {"href": f"{self.server.url}/large/{oid}"}}  # noqa: E731
-                self._reply(
+                self.reply(
                     {"transfer": "basic", "objects": [file | {"actions": upload(file["oid"])} for file in objects]}
                 )
             case ["large", oid] if self.command == "PUT":
                 assert hashlib.sha256(body).hexdigest() == oid
                 self.server.large[oid] = body
-                self._reply({})
+                self.reply({})
             case ["large", oid]:
                 assert "Authorization" not in self.headers, "the token was shown to another host"
                 self._send_large(self.server.large[oid])
             case ["api", "models", owner, name, "commit", "main"]:
-                self._reply(self._commit(f"{owner}/{name}", body))
+                self.reply(self._commit(f"{owner}/{name}", body))
             case [owner, name, "resolve", revision, *parts]:
                 self._resolve(f"{owner}/{name}", revision, "/".join(parts))
             case _:
@@ -241,12 +218,12 @@ class _Handler(BaseHTTPRequestHandler):
         content, headers = repo.commits[commit][path], {"X-Repo-Commit": commit}
         if not path.endswith(".safetensors"):
             blob = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-            self._send(content, headers={**headers, "ETag": f'"{blob}"'})
+            self.send(content, headers={**headers, "ETag": f'"{blob}"'})
             return
         oid = hashlib.sha256(content).hexdigest()
         self.server.large[oid] = content
         headers |= {"X-Linked-Etag": f'"{oid}"', "X-Linked-Size": str(len(content))}
-        self._send(b"", 302, {**headers, "Location": f"http://localhost:{self.server.server_address[1]}/large/{oid}"})
+        self.send(b"", 302, {**headers, "Location": f"http://localhost:{self.server.server_address[1]}/large/{oid}"})
 
     def _send_large(self, content: bytes) -> None:
         begin = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")[0])
@@ -255,21 +232,7 @@ class _Handler(BaseHTTPRequestHandler):
             headers["Content-Range"] = f"bytes {begin}-{len(content) - 1}/{len(content)}"
         if self.server.cut:
             self.server.cut -= 1
-            self._send(left[: len(left) // 2], 206 if begin else 200, headers, size=len(left))
+            self.send(left[: len(left) // 2], 206 if begin else 200, headers, size=len(left))
             self.close_connection = True
         else:
-            self._send(left, 206 if begin else 200, headers)
-
-    def _reply(self, answer: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> None:
-        self._send(json.dumps(answer).encode(), status, {"Content-Type": "application/json", **(headers or {})})
-
-    def _send(
-        self, data: bytes, status: int = 200, headers: dict[str, str] | None = None, size: int | None = None
-    ) -> None:
-        self.send_response(status)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(data) if size is None else size))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
+            self.send(left, 206 if begin else 200, headers)

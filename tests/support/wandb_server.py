@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from server import LocalHandler, LocalServer
 
 ENTITY = "a-team"
 
@@ -35,37 +35,23 @@ class StoredRun:
         return [{name: value for name, value in row.items() if not name.startswith("_")} for row in self.history]
 
 
-class WandbServer(ThreadingHTTPServer):
-    """Listens on a free port of this machine while in a `with` block.
+class WandbServer(LocalServer):
+    """The server of W&B.
 
     refuse: HTTP status with which uploads of rows are answered, if not None;  hang: never answer again
     """
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        super().__init__(_Handler)
         self.runs: dict[tuple[str, str], StoredRun] = {}
         """(project, id) -> run."""
         self.refuse: int | None = None
         self.hang = False
         self.closed = threading.Event()
-        self.lock = threading.Lock()
-
-    def __enter__(self) -> WandbServer:
-        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.closed.set()
-        self.shutdown()
-        self.server_close()
-
-    def handle_error(self, *request: Any) -> None:
-        """Clients that are killed do not say goodbye."""
-        if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(*request)
+        super().__exit__(*exception)
 
     def answer(self, operation: str, given: dict[str, Any]) -> dict[str, Any]:
         """The data that answer a GraphQL operation; an unknown one has none."""
@@ -117,12 +103,8 @@ class WandbServer(ThreadingHTTPServer):
             run.exit_code = body["exitcode"]
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(LocalHandler):
     server: WandbServer
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *message: object) -> None:
-        pass
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -135,21 +117,13 @@ class _Handler(BaseHTTPRequestHandler):
         with self.server.lock:
             if last == "graphql":
                 asked = json.loads(body)
-                self._reply({"data": self.server.answer(asked["operationName"], asked["variables"])})
+                self.reply({"data": self.server.answer(asked["operationName"], asked["variables"])})
             elif last == "file_stream" and self.server.refuse is not None:
-                self._reply({"error": "refused"}, self.server.refuse)
+                self.reply({"error": "refused"}, self.server.refuse)
             elif last == "file_stream":
                 self.server.stream(project, name, json.loads(body))
-                self._reply({})
+                self.reply({})
             else:
-                self._reply({})
+                self.reply({})
 
     do_PUT = do_GET = do_POST
-
-    def _reply(self, answer: dict[str, Any], status: int = 200) -> None:
-        data = json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
