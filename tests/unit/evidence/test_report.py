@@ -3,7 +3,6 @@
 import itertools
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -377,12 +376,6 @@ def test_markdown_is_of_published_results_alone(swept, capsys):
 def test_a_metric_that_no_run_has_is_refused_with_the_nearest(swept):
     with pytest.raises(UserError, match=r"no run has it; did you mean `train/return_mean`\?"):
         chosen(find([swept]), "train/return_mea")
-
-
-def test_without_matplotlib_the_extra_is_named(monkeypatch, capsys, tmp_path):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert main(["report", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.rstrip().endswith("pip install '.[report]' in a clone of rlmem")
 
 
 def test_colours_of_the_page_are_those_of_the_figures():
