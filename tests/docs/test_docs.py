@@ -144,24 +144,10 @@ def test_the_measured_table_names_memories_that_exist():
 
 
 def test_the_measured_table_is_written_between_its_comments(tmp_path):
-    cell = {"length": 1024, "episodes": 16, "seconds": 0.2, "peer_seconds": 0.8, "note": "", "peak_bytes": 3 * 2**20}
-    ffm = {
-        "latency": [{"rows": 1, "seconds": 2e-4, "peer_seconds": 1e-4, "note": ""}],
-        "cells": [
-            cell | {"scheme": "segment"},
-            cell | {"scheme": "tape", "seconds": None, "note": "skipped: why"},
-        ],
-    }
-    result = {
-        "setting": {"lengths": [1024], "slots": 16384, "input_size": 128, "hidden_size": 256, "rounds": 5},
-        "machine": {"device": "cpu", "processor": "a processor", "threads": 2, "torch": "2.13.0"},
-        "models": {"ffm": ffm, "gru": {"error": "ValueError: why"}},
-    }
-    document, numbers = tmp_path / "memory.md", tmp_path / "numbers.json"
+    document = tmp_path / "memory.md"
     document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    numbers.write_text(json.dumps(result))
     for _ in range(2):
-        write_table(numbers, document)
+        write_table(ROOT / "tests/data/measured.json", document)
     written = document.read_text()
     assert written.startswith("before\n")
     assert written.endswith(f"{END}\nafter\n")
@@ -196,6 +182,7 @@ def test_every_key_of_an_algorithm_is_explained(algo):
     assert not [key for key in sorted(keys) if not re.search(rf"\b{key}\b", prose)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", ["batching.md", "algorithms.md"])
 def test_the_settings_named_in_the_text_exist(document):
     """`key=value` of algorithms and batching schemes outside of commands, each with an option that has the key."""

@@ -119,7 +119,7 @@ def test_the_links_of_the_readme_work_on_a_package_index_and_lead_to_what_there_
 
 
 def test_the_readme_and_the_site_count_what_has_been_reproduced(monkeypatch):
-    """The counts are those of RESULTS.md, which tests/unit/evidence/test_report.py checks against the results."""
+    """The counts are those of RESULTS.md, which `make verify` checks against the results."""
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "site"))
     counted = import_module("counted")
     results = (ROOT / "RESULTS.md").read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ import re
 from importlib import import_module
 
 import pytest
-from helpers import ROOT, fast_only, memory_node, options
+from helpers import ROOT, memory_node, options
 
 from rlmem.commands.cli import VERBS
 from rlmem.commands.toolkit import Parser
@@ -28,6 +28,7 @@ def pages() -> dict:
         return import_module("reference").pages()
 
 
+@pytest.mark.slow
 def test_every_option_has_its_keys_on_a_page(pages):
     for group, names in catalog().items():
         for name in names if group != "experiment" else ():
@@ -38,6 +39,7 @@ def test_every_option_has_its_keys_on_a_page(pages):
             assert f"{group}={name}" in text
 
 
+@pytest.mark.slow
 def test_every_group_is_listed_with_the_keys_of_none(pages):
     text = pages["reference/config/index.md"].text
     assert [group for group in catalog() if f"[`{group}`](" not in text] == []
@@ -45,6 +47,7 @@ def test_every_group_is_listed_with_the_keys_of_none(pages):
     assert [name for name in catalog()["experiment"] if f"[`{name}`]" not in items] == []
 
 
+@pytest.mark.slow
 def test_a_memory_has_its_equation_state_cost_source_and_a_command(pages):
     for name in options("memory"):
         page = pages[f"reference/memory/{name}.md"]
@@ -55,6 +58,7 @@ def test_a_memory_has_its_equation_state_cost_source_and_a_command(pages):
         assert (ROOT / page.source).is_file()
 
 
+@pytest.mark.slow
 def test_an_environment_has_its_rules_levels_scores_and_a_picture(pages):
     cards = pages["reference/env/repeat_previous.md"]
     assert "| `hard` |" in cards.text and "`num_decks`" in cards.text
@@ -66,12 +70,14 @@ def test_an_environment_has_its_rules_levels_scores_and_a_picture(pages):
         assert "## Rules" in pages[f"reference/env/{name}.md"].text, name
 
 
-@pytest.mark.parametrize("name", fast_only(["ppo", "sac"], options("algo")))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", options("algo"))
 def test_the_command_on_the_page_of_an_algorithm_is_a_run(pages, name):
     (command,) = re.findall(rf"^rlmem train (algo={name} .*)$", pages[f"reference/algo/{name}.md"].text, re.MULTILINE)
     assert load(command.split()).choices["algo"] == name
 
 
+@pytest.mark.slow
 def test_a_command_has_every_flag(pages):
     for verb in VERBS:
         text = pages[f"reference/commands/{verb}.md"].text
@@ -80,6 +86,7 @@ def test_a_command_has_every_flag(pages):
             assert [name for name in names if f"`{name}" not in text] == [], verb
 
 
+@pytest.mark.slow
 def test_every_metric_is_explained(pages):
     text = pages["reference/metrics.md"].text
     assert [name for name in (*METRICS, *OF_TABLES) if f"| `{name}` |" not in text] == []
@@ -87,6 +94,7 @@ def test_every_metric_is_explained(pages):
     assert entry("eval/sampled/return_mean") == "eval/POLICY/return_mean" and entry("ppo/nonsense") is None
 
 
+@pytest.mark.slow
 def test_generated_pages_link_to_pages(pages):
     known = {*pages, *(path.name for path in (ROOT / "docs").glob("*.md")), "benchmarks.md", "contributing.md"}
     known |= {posixpath.join(posixpath.dirname(place), name) for place, page in pages.items() for name in page.pictures}

@@ -7,14 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 from urllib.parse import urlsplit
 
 import pytest
 from browser import NEEDS_BROWSER, look
 from helpers import ROOT
+from server import LocalServer
 
 pytestmark = [pytest.mark.slow, NEEDS_BROWSER]
 PAGES = (
@@ -61,10 +61,8 @@ def built(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def server(built) -> Iterator[str]:
     quiet = type("Quiet", (SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(quiet, directory=str(built))) as serving:
-        Thread(target=serving.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{serving.server_port}/"
-        serving.shutdown()
+    with LocalServer(partial(quiet, directory=str(built))) as serving:
+        yield f"{serving.url}/"
 
 
 @pytest.mark.parametrize("width", [1400, 390])

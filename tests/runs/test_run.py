@@ -233,14 +233,6 @@ def test_evaluation_has_its_own_streams_and_takes_other_levels(run_dir):
         evaluate_run(run_dir, episodes=1, overrides=["algo.lr=1"])
 
 
-def test_a_labyrinth_without_its_package_names_the_extra(in_tmp, monkeypatch):
-    from rlmem_envs.popgym import package
-
-    monkeypatch.setattr(package.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install '\.\[labyrinth\]' in a clone of rlmem"):
-        train(load(["env=labyrinth_escape", "env.backend=popgym"]))
-
-
 def test_a_directory_that_cannot_be_written_is_said(in_tmp):
     Path("file").touch()
     for run_dir in ("file", "file/run", "/proc/run"):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import killed_at, small_run, without_time
+from helpers import fast_only, killed_at, small_run, without_time
 from python_process import Python
 from small_runs import SHORT
 from wandb_server import StoredRun, WandbServer
@@ -105,6 +105,7 @@ def exit_code(everything: list[Any]) -> int:
     return code
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
 def test_offline_on_a_full_disk_stops_with_one_line(in_tmp, capfd, monkeypatch):
     handler = logging.FileHandler
@@ -186,7 +187,7 @@ def test_every_job_of_a_process_has_its_own_run(in_tmp, server):
     assert offline(Path("offline"))[0] == metrics(Path("offline"))
 
 
-@pytest.mark.parametrize("network", ["no key", "silent", pytest.param("refused", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("network", fast_only(["no key"], ["no key", "silent", "refused"]))
 def test_without_a_key_or_network_the_run_goes_offline_in_time(in_tmp, monkeypatch, capsys, network):
     with socket.create_server(("127.0.0.1", 0)) as silent:  # connections are accepted, and never answered
         if network != "no key":

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import yaml
-from http_server import Handler, LocalServer
+from server import LocalHandler, LocalServer
 
 LICENSES = ("mit", "apache-2.0", "cc-by-4.0", "other")
 
@@ -80,7 +80,7 @@ class Refused(Exception):
         self.headers = {"X-Error-Message": message} | ({"X-Error-Code": code} if code else {})
 
 
-class _Handler(Handler):
+class _Handler(LocalHandler):
     server: HubServer
 
     def handle_request(self) -> None:

@@ -12,7 +12,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from http_server import Handler, LocalServer
+from server import LocalHandler, LocalServer
 
 ENTITY = "a-team"
 
@@ -36,7 +36,7 @@ class StoredRun:
 
 
 class WandbServer(LocalServer):
-    """W&B.
+    """The server of W&B.
 
     refuse: HTTP status with which uploads of rows are answered, if not None;  hang: never answer again
     """
@@ -103,7 +103,7 @@ class WandbServer(LocalServer):
             run.exit_code = body["exitcode"]
 
 
-class _Handler(Handler):
+class _Handler(LocalHandler):
     server: WandbServer
 
     def do_POST(self) -> None:

@@ -387,11 +387,6 @@ def test_what_a_linear_probe_cannot_read_a_nonlinear_one_can():
     assert found["linear"] < 0.05 and found["nonlinear"] > 0.9
 
 
-def test_a_probe_of_the_next_observation_finds_who_reads_the_future(white):
-    assert probed(Foresight(1, 1), white, -1)["linear"] == pytest.approx(1, abs=0.01)
-    assert probed(Foresight(1, 1), white, 0)["linear"] < 0.05
-
-
 def test_the_control_is_what_time_alone_tells():
     """x = u_t + e with variances 3 and 1: the same slot of another episode shares u, so it explains 3/4 of u + e at
     most, and a guess from the own u + e, by its share 3/4, explains (3/4)^2 of it."""

@@ -108,31 +108,25 @@ def test_changed_weights_are_seen_and_threads_do_not_mix(in_tmp, memory):
 def test_a_mistake_is_one_clear_line(in_tmp):
     small_run("memory=gru", *READS)
     agent = rlmem.load("run")
-    state = agent.initial_state(2)
-    with pytest.raises(UserError, match=r"obs: expected the shape \(2,\), got \(3,\)"):
-        agent.act(np.zeros(3, int), state)
-    with pytest.raises(UserError, match=r"obs: observations of type float64; expected int64"):
-        agent.act([0.5, 1.5], state)
-    with pytest.raises(UserError, match=r"obs: environment 1: observation 9 .*; expected one of Discrete"):
-        agent.act([0, 9], state)
-    for start, kind in (([0.0, 1.0], "float64"), ([2, 0], "int64")):
-        with pytest.raises(UserError, match=rf"start: expected booleans, got {kind}"):
-            agent.act([0, 1], state, start=start)
-    with pytest.raises(UserError, match=r"reward: expected finite numbers, got nan"):
-        agent.act([0, 1], agent.act([0, 1], state)[1], reward=[0.0, np.nan])
-    _, state = agent.act(np.zeros(2, int), state)
-    with pytest.raises(UserError, match="reads the reward of the slot before"):
-        agent.act(np.zeros(2, int), state)
-    with pytest.raises(UserError, match="did you mean `ffm`"):
-        rlmem.make_memory("fffm", 8)
-    with pytest.raises(rlmem.UserError, match="no checkpoint 7"):
-        rlmem.load("run@7")
-    with pytest.raises(rlmem.UserError, match=r"run@bst: expected RUN, RUN@step or RUN@best"):
-        rlmem.load("run@bst")
-    with pytest.raises(UserError, match="nowhere"):
-        rlmem.Run("nowhere")
-    with pytest.raises(UserError, match="continues from its newest checkpoint only"):
-        rlmem.Run(f"run@{agent.step}").resume()
+    first = agent.initial_state(2)
+    _, state = agent.act([0, 1], first)
+    mistakes = {
+        r"obs: .*\(2,\), got \(3,\)": lambda: agent.act(np.zeros(3, int), first),
+        "obs: .*float64; expected int64": lambda: agent.act([0.5, 1.5], first),
+        "obs: environment 1: observation 9 .*Discrete": lambda: agent.act([0, 9], first),
+        "start: .*float64": lambda: agent.act([0, 1], first, start=[0.0, 1.0]),
+        "start: .*int64": lambda: agent.act([0, 1], first, start=[2, 0]),
+        "reward: .*nan": lambda: agent.act([0, 1], state, reward=[0.0, np.nan]),
+        "reads the reward": lambda: agent.act([0, 1], state),
+        "`ffm`": lambda: rlmem.make_memory("fffm", 8),
+        "no checkpoint 7": lambda: rlmem.load("run@7"),
+        "run@bst: .*RUN@best": lambda: rlmem.load("run@bst"),
+        "nowhere": lambda: rlmem.Run("nowhere"),
+        "newest checkpoint": lambda: rlmem.Run(f"run@{agent.step}").resume(),
+    }
+    for words, mistake in mistakes.items():
+        with pytest.raises(UserError, match=words):
+            mistake()
     assert rlmem.Run("run@1").which == 1 and rlmem.Run(f"run@{agent.step}").agent().step == agent.step
 
 

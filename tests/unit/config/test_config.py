@@ -30,7 +30,8 @@ def rows_of_options() -> list[Any]:
     rows = [{"encoder": name} for name in names.pop("encoder")]
     for row in zip_longest(*names.values()):
         rows.append({group: name for group, name in zip(names, row, strict=True) if name is not None})
-    return [pytest.param(row, id="-".join(row.values())) for row in rows]
+    slow = {True: pytest.mark.slow, False: ()}  # environments alone, which the contract of environments makes
+    return [pytest.param(row, id="-".join(row.values()), marks=slow[[*row] == ["env"]]) for row in rows]
 
 
 REQUIRED = {"gym": ["env.id=CartPole-v1"], "pomdp": ["env.file=tiger"]}

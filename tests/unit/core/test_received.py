@@ -28,6 +28,7 @@ import pytest
 import torch
 import yaml
 from helpers import ROOT
+from made_results import item_text
 from small_runs import CUE
 from spoilt import resealed, set_value
 
@@ -53,31 +54,10 @@ from rlmem.share.hub import _build
 GB = 1 << 30
 RESULTS = "ffm/figure6.laptop"
 SAVED = "checkpoints/step_000000000032"
-
-KINDS: dict[str, tuple[str, ...]] = {
-    "run": ("config.yaml", "run.json", "metrics.jsonl", f"{SAVED}.pt", f"{SAVED}.sha256", "checkpoints"),
-    "sweep": ("sweep.sqlite", "001-one/config.yaml", "001-one/run.json", "001-one/metrics.jsonl", "001-one"),
-    "population": ("population.yaml", "population.jsonl", "agent_0/config.yaml", "agent_0/episodes.jsonl",
-                   "agent_1/metrics.jsonl", "agent_1"),
-    "results": (f"{RESULTS}.csv", f"{RESULTS}.curves.csv", f"{RESULTS}.series.csv.gz",
-                f"{RESULTS}.ffm_ffm_1024_repeat_previous_8.svg", "SHA256SUMS"),
-    "reproduction": ("cells.json", "sweep.sqlite", "results.csv", "experiment.yaml", "verdict.json"),
-    "data": ("data.hdf5",),
-}  # fmt: skip
-"""Folder of another user -> the files in it that commands read."""
-
-VERBS: dict[str, tuple[str, ...]] = {
-    "run": ("eval F --episodes 1", "report F", "resume F total_steps=48", "plot F",
-            "analyze sensitivity F --episodes 1", "dataset generate F --episodes 1 --out out.hdf5",
-            "train --dry-run init_from=F"),
-    "sweep": ("sweep status F", "report F", "plot F", "sweep F --dry-run"),
-    "population": ("population status F", "report F"),
-    "results": ("report F", "verify-results F", "report F --data out.csv.gz"),
-    "reproduction": ("report F", "reproduce mine/small.yaml --budget smoke --show",
-                     "reproduce mine/small.yaml --budget smoke --dry-run"),
-    "data": ("dataset info F/data.hdf5", "dataset import F/data.hdf5 env=position_only_cartpole --out out.hdf5"),
-}  # fmt: skip
-"""The commands that read a folder F of each kind."""
+SMALL = item_text("tiny")
+FOLDERS_OF_OTHERS = yaml.safe_load((ROOT / "tests/data/received.yaml").read_text(encoding="utf-8"))
+KINDS: dict[str, list[str]] = {kind: each["files"] for kind, each in FOLDERS_OF_OTHERS.items()}
+VERBS: dict[str, list[str]] = {kind: each["commands"] for kind, each in FOLDERS_OF_OTHERS.items()}
 
 
 def words(command: str, folder: Path) -> list[str]:
@@ -131,17 +111,6 @@ def recording(number: int = 10) -> Recording:
     return Recording(zeros, zeros[:, :1], zeros[:, 0], ends, ends)
 
 
-SMALL = f"""# A small experiment
-claim: It runs.
-source: nobody
-metric: final_eval
-overrides: {json.dumps(CUE)}
-rows: {{gru: []}}
-columns: {{one: []}}
-seeds: 1
-expect: [gru > 0 on one]
-budgets: {{smoke: {{}}, laptop: {{}}, paper: {{}}}}
-"""
 FOLDERS = {"reproduction": "reproduce/mine/small-smoke"}
 
 
@@ -267,7 +236,7 @@ CASES = [
     for number, name in enumerate(names)
 ]
 LARGE = [
-    pytest.param(kind, next(iter(names)), weapon, VERBS[kind][0], marks=pytest.mark.slow)
+    pytest.param(kind, names[0], weapon, VERBS[kind][0], marks=pytest.mark.slow)
     for kind, names in KINDS.items()
     for weapon in (bomb, text, rows)
 ]
@@ -535,22 +504,16 @@ def test_a_report_has_no_control_characters(folder):
     assert "\ufffd[2J" in text and not {"\x1b", "\0", "\u202e"} & {*text}
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("agents", 2.5), ("agents", 0), ("agents", 10**9), ("every", -1), ("own", [])]
-)
+OF_POPULATIONS: list[tuple[str, Any]] = [("agents", 2.5), ("agents", 0), ("agents", 10**9), ("every", -1), ("own", [])]
+OF_POPULATIONS += [("total_steps", "x"), ("total_steps", None), ("total_steps", [1])]
+
+
+@pytest.mark.parametrize(("key", "value"), OF_POPULATIONS)
 def test_numbers_of_a_population_are_those_that_one_has(folder, capsys, key, value):
-    path = folder("population") / "population.yaml"
+    path = folder("population") / ("agent_0/config.yaml" if key == "total_steps" else "population.yaml")
     set_value(path, key, value)
     assert main(["population", "status", "population"]) == 2
     assert f"{path}: is damaged" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("value", ["x", None, [1]], ids=str)
-def test_an_agent_of_a_population_has_a_number_of_steps(folder, capsys, value):
-    path = folder("population") / "agent_0/config.yaml"
-    set_value(path, "total_steps", value)
-    assert main(["population", "status", "population"]) == 2
-    assert "agent_0/config.yaml: is damaged (" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

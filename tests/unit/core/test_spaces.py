@@ -93,7 +93,7 @@ def actor(observation_space: spaces.Space, action_space: spaces.Box, gain: float
 
 
 @given(boxes(), st.sampled_from([1.0, 100.0, 1e6]))
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 def test_actions_of_every_box_lie_in_it_and_rise_with_the_policys(box, gain):
     action = np.repeat(POLICY[:, None], len(box.low), 1)
     converted = to_env(box)(action)

@@ -19,7 +19,6 @@ from benchmarks.solve import PEER as PEER_OF_SOLVE
 from benchmarks.solve import SolveBench
 from rlmem.commands.bench import IN_A_CLONE
 from rlmem.config.catalog import catalog
-from rlmem.core.errors import UserError
 from rlmem.evidence.bench import figure3, returns
 from rlmem.evidence.bench.scan import ScanBench
 from rlmem.evidence.bench.timing import CPU, MIB, Stopwatch, peak_bytes
@@ -178,12 +177,6 @@ def test_bench_returns_writes_every_case(in_tmp):
     assert all(value > 0 for case in result["returns"] + result["gae"] for value in case["seconds"].values())
     assert json.loads((in_tmp / "bench-returns.json").read_text())["gae"][0]["T"] == 6
     assert (in_tmp / "bench-returns.png").exists()
-
-
-def test_without_matplotlib_nothing_is_measured_and_the_way_out_is_named(monkeypatch, in_tmp):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(UserError, match=r"pip install '\.\[bench\]' in a clone of rlmem"):
-        ScanBench.run()
 
 
 def test_every_benchmark_of_a_clone_is_a_class_whose_fields_are_options(monkeypatch, capsys):

@@ -22,11 +22,6 @@ from rlmem.run import forecast
 
 BASE = item_text("figure")
 MISTAKES = yaml.safe_load((ROOT / "tests/data/mistakes.yaml").read_text(encoding="utf-8"))
-SHARED = """# A table of the same runs
-runs: mine/figure
-budgets:
-  laptop: {rows: [gru], note: one row}
-"""
 
 
 @pytest.mark.parametrize("name", MISTAKES)
@@ -51,7 +46,7 @@ def figure(tmp_path: Path) -> Path:
 
 def test_a_budget_takes_what_it_does_not_say_from_the_item_whose_runs_it_shares(figure):
     other = figure.with_name("table.yaml")
-    other.write_text(SHARED)
+    other.write_text(item_text("table"))
     table, own = read(other), read(figure)
     assert [cell.name for cell in table.at("laptop").cells()] == ["gru/easy"]
     assert table.at("laptop").cells()[0] == own.at("laptop").cells()[1]

@@ -123,14 +123,9 @@ def test_runs_of_a_sweep_are_twins_if_they_differ_in_what_is_observed_alone():
     settings, records = [], []
 
     def add(memory: str, observe: str, returns: list[float], **values: str) -> None:
-        given = {
-            "env.observe": observe,
-            "total_steps": "1000",
-            "env.num_envs": "8" if memory == "mlp" else "4",
-            **values,
-        }
+        given = {"env.observe": observe, "total_steps": "1000", "env.num_envs": "8" if memory == "mlp" else "4"}
         for seed, score in enumerate(returns):
-            settings.append(RunSettings({"memory": memory, "env": "repeat_first", "algo": "ppo"}, given, []))
+            settings.append(RunSettings({"memory": memory, "env": "repeat_first", "algo": "ppo"}, given | values, []))
             records.append(Record(f"{memory} observe={observe}", "", seed, "done", {"final_eval": score}))
 
     add("gru", "partial", PARTIAL)

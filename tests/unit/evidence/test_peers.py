@@ -11,13 +11,12 @@ import pytest
 import yaml
 from helpers import ROOT, changed
 
-from rlmem.commands.cli import main
 from rlmem.core.errors import UserError
 from rlmem.evidence import catalog, metrics
 from rlmem.evidence.catalog import read
 from rlmem.evidence.experiment import Experiment
 from rlmem.evidence.metrics import GAMES, reference_of
-from rlmem.evidence.page.documents import document, page
+from rlmem.evidence.page.documents import page
 from rlmem.evidence.page.find import Item, find
 from rlmem.evidence.published import described, measured
 from rlmem.evidence.records import Record
@@ -158,41 +157,19 @@ def test_a_column_that_a_peer_lacks_stays_open(file):
 # Files and reports
 
 
-@pytest.mark.slow
-def test_a_reproduction_beside_a_peer_is_written_published_and_reported(file, capsys):
-    assert main(["reproduce", str(file), "--dry-run"]) == 0
-    assert "beside them, sb3: 4 measured runs; sb3=2.9 torch=2.13; a processor" in capsys.readouterr().out
-    catalog.register(str(file), "laptop")
-    assert main(["reproduce", str(file), "--cells", "second", "--publish", "results", "--jobs", "2"]) == 0
-    said = capsys.readouterr().out
-    assert "beside   sb3: 4 measured runs" in said and "runs     2 done" in said
-    folder = Path("reproduce/mine/beside-laptop")
-    kept = json.loads((folder / "verdict.json").read_text())
-    assert kept["verdict"] == "not run" and kept["peers"]["sb3"].startswith("4 measured runs")
-    assert kept["findings"][0]["state"] == "not tested" and kept["findings"][0]["low"] is None
-    assert kept["findings"][1]["right"] == pytest.approx(12.5)
-
-    # A report reads the runs and the peer's file; published numbers need neither.
-    (live,) = find([Path("reproduce")])
-    (file.parent / "curves" / "sb3.csv").unlink()
-    (stored,) = find([Path("results")])
-    for item in (live, stored):
-        assert isinstance(item, Item)
-        assert item.axes == (["ours", "sb3"], ["cartpole_ppo", "second"]) and item.done == "2 of 4"
-        assert item.facts()["beside, sb3"] == "4 measured runs; sb3=2.9 torch=2.13; a processor"
-        assert {record.row for record in item.records} == {"ours"}
-        shown = page([item], "A report")
-        assert "4 measured runs" in shown and shown.count('class="mean row-1"') == 2, "a curve of sb3 in each panel"
-    assert "- beside, sb3: 4 measured runs" in document([stored], Path("results"))  # type: ignore[list-item]
-
-
 def test_findings_reach_the_page_and_its_badges(file, in_tmp):
     experiment = read(file, own=True)
     made = outcome(experiment, {"cartpole_ppo": [98.0, 99.0], "second": [60.0, 70.0]})
     write(made, in_tmp / "reproduce" / "mine" / "beside-laptop")
     publish(made, in_tmp / "published")
     for folder in ("reproduce", "published"):
-        shown = page(find([in_tmp / folder]), "A report")
+        (item,) = find([in_tmp / folder])
+        assert isinstance(item, Item)
+        assert item.axes == (["ours", "sb3"], ["cartpole_ppo", "second"]) and item.done == "4 of 4"
+        assert item.facts()["beside, sb3"] == "4 measured runs; sb3=2.9 torch=2.13; a processor"
+        assert {record.row for record in item.records} == {"ours"}
+        shown = page([item], "A report")
+        assert shown.count('class="mean row-1"') == 2, "a curve of sb3 in each panel"
         assert '<span class="badge undecided">undecided</span>' in shown and "ours &gt;= sb3 within 10" in shown
     fewer = replace(made, records=[record for record in made.records if record.row != "sb3"])
     with pytest.raises(UserError, match="4 of its runs would be lost, first sb3 cartpole_ppo seed 0"):

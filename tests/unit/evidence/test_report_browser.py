@@ -150,13 +150,6 @@ def test_a_row_can_be_hidden_in_all_panels_of_its_item(browser):
     assert browser.execute_script(SHOWN, ".mean path") == before - here
 
 
-def test_runs_are_listed_when_they_are_unfolded(browser):
-    height = "return document.querySelector('details').getBoundingClientRect().height"
-    assert browser.execute_script(height) < 50
-    browser.find_element("css selector", "summary").click()
-    assert browser.execute_script(height) > 500
-
-
 @pytest.mark.parametrize("dark", [False, True])
 def test_text_and_curves_stand_out_in_light_and_dark(browser, dark):
     look(browser, 1280, dark)

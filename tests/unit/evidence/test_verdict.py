@@ -92,18 +92,7 @@ def test_the_known_scores_of_a_task_lie_within_the_returns_that_it_declares(env)
 
 
 def test_shown_intervals_are_bounded_where_returns_are_and_verdicts_stay(tmp_path):
-    text = """
-# Holding
-claim: one is better
-source: ours
-metric: final_eval
-overrides: [env=repeat_first]
-rows: {a: [memory=gru], b: [memory=mlp]}
-seeds: 3
-expect: [a > b]
-budgets: {smoke: {}, laptop: {}, paper: {}}
-"""
-    (tmp_path / "holding.yaml").write_text(text)
+    (tmp_path / "holding.yaml").write_text(item_text("holding"))
     experiment = read(tmp_path / "holding.yaml", own=True)
     values = {"a": (1.0, 0.9, -0.3), "b": (-0.9, -0.8, 0.7)}
     records = [

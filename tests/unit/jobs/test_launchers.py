@@ -219,16 +219,6 @@ def processes(words: str, file: str = "cmdline") -> Iterator[int]:
 
 @cluster
 @each_launcher
-def test_four_jobs_run_to_the_end(launcher, rlmem, tmp_path):
-    started = rlmem("train", "-m", "seed=0,1,2,3", *SIDE_BY_SIDE[launcher], *TINY)
-    started.end()
-    assert sorted(runs(tmp_path)) == [0, 1, 2, 3]
-    output = "".join(path.read_text() for path in [started.out, *tmp_path.rglob("*_log.out")])
-    assert all(f"[{number}] done: 128 steps" in output for number in range(4))
-
-
-@cluster
-@each_launcher
 def test_failing_jobs_are_named_by_every_launcher(launcher, rlmem, fragile, tmp_path):
     assert failures(rlmem(*fragile, *SIDE_BY_SIDE[launcher]).end(code=1)) == ["10", "11"]
     assert len(list(tmp_path.rglob("step_*.pt"))) == 2

@@ -317,6 +317,7 @@ def test_an_agent_whose_checkpoints_are_lost_is_named(whole, in_tmp):
         train()
 
 
+@pytest.mark.slow
 def test_a_signal_saves_every_agent(whole, in_tmp, monkeypatch):
     calls, original = count(1), Member._read_episodes
 

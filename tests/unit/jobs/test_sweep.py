@@ -69,21 +69,8 @@ def test_pairs_go_together():
     assert len(jobs_of("memory=ffm,gru", pairs=[together])) == 2 + 1
 
 
-FILE = """
-overrides: [env=repeat_first, total_steps=1e5]
-grid:
-  memory: [ffm, gru]
-  memory.ffm.trace_size: [16, 32]
-  seed: range(0,2)
-  env.params: [{k: 1}, {k: 2}]
-pairs:
-  - {algo.lr: [1e-3, 1e-4], algo.gamma: [0.9, 0.99]}
-"""
-
-
-def test_a_file_is_another_way_to_write_a_command(tmp_path):
-    file = tmp_path / "mine.yaml"
-    file.write_text(FILE)
+def test_a_file_is_another_way_to_write_a_command():
+    file = ROOT / "tests/data/sweep.yaml"
     grid = ["memory=ffm,gru", "memory.ffm.trace_size=16,32", "seed=range(0,2)", "env.params={k: 1},{k: 2}"]
     pair = "algo.lr=1e-3,1e-4 algo.gamma=0.9,0.99"
     assert jobs_of(file=file) == jobs_of("env=repeat_first", "total_steps=1e5", *grid, pairs=[pair])

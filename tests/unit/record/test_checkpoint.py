@@ -25,18 +25,19 @@ def test_the_newest_are_kept_and_loaded(tmp_path):
 def test_a_damaged_newest_falls_back_with_a_warning(tmp_path, damage):
     checkpoints = Checkpoints(tmp_path, keep=2)
     for step in (10, 20):
-        path = checkpoints.save(step, state_at(step))
+        path = checkpoints.save(step, state_at(step, x=torch.zeros(4096)))
     content = path.read_bytes()
     if damage == "truncate":
         path.write_bytes(content[:-7])
-    elif damage == "flip":
-        path.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
+    elif damage == "flip":  # of a weight, which no format of a file notices
+        at = len(content) // 2
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
     elif damage == "empty":
         path.write_bytes(b"")
     else:
         path.with_suffix(".sha256").unlink()
     with pytest.warns(UserWarning, match="damaged"):
-        assert checkpoints.load()[1] == state_at(10)
+        assert checkpoints.load()[1]["step"] == 10
 
 
 def test_a_write_that_fails_leaves_the_old_ones(tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from helpers import ROOT
 from rlmem_envs.occlusion import workers
 from small_runs import CUE
 from spoilt import resealed, set_value
@@ -118,74 +119,31 @@ def bomb(run_dir: Path) -> None:
     (run_dir / "config.yaml").write_text("\n".join(lines))
 
 
-EVIL = "r.evil.X"
-TOUCH = {"_target_": "subprocess.call", "args": [["touch", "canary"]]}
+FOREIGN = yaml.safe_load((ROOT / "tests/data/foreign.yaml").read_text(encoding="utf-8"))
 CASES: dict[str, Spoil] = {
-    "a function for an environment": setting("env", TOUCH),
-    "a module in a Gymnasium id": setting(
-        "env", {"_target_": "rlmem_envs.vector.make", "id": "r.evil:X-v0", "num_envs": 2, "evaluation": {}}
-    ),
-    "a module with a dash in a Gymnasium id": setting(
-        "env", {"_target_": "rlmem_envs.vector.make", "id": "r-evil:X-v0", "num_envs": 2, "evaluation": {}}
-    ),
+    **{name: setting(*item) for name, node in FOREIGN.items() for item in node.items()},
     "a server for W&B": lambda run_dir: (run_dir / "wandb").mkdir()
     or ((run_dir / "wandb" / "settings").write_text("[default]\nbase_url = http://127.0.0.1:1\n") and None),
     "a tag that is none": text("total_steps: 32", "total_steps: !!bool x"),
     "resumptions that are none": text('"choices"', '"resumed": 5, "choices"', "run.json"),
-    "a module in a keyword of an environment": setting(
-        "env",
-        {"_target_": "rlmem_envs.vector.make", "id": "GymV26Environment-v0", "num_envs": 2, "evaluation": {},
-         "kwargs": {"env_id": "r.evil:X-v0"}},
-    ),
-    "a module in a key of evaluation": setting("env.evaluation", {"id": "r.evil:X-v0"}),
-    "a target of evaluation": setting("env.evaluation", {"_target_": EVIL}),
-    "an environment": setting("env._target_", EVIL),
-    "a logger": setting("logger.x", {"_target_": EVIL}),
-    "a function for a memory": setting("memory", {"_target_": "os.system", "command": "touch canary"}),
-    "a memory": setting("memory._target_", EVIL),
-    "a layer": setting(
-        "memory", {"_target_": "rlmem.memory.stack.Stack", "layer": {"_target_": EVIL}, "hidden_size": 4}
-    ),
-    "an algorithm": setting("algo._target_", EVIL),
-    "a batching scheme": setting("batching._target_", "builtins.exec"),
-    "an encoder": setting("encoder._target_", EVIL),
-    "a number": setting("algo.lr", {"_target_": EVIL}),
-    "a mapping": setting("env.params", {"_target_": EVIL}),
-    "a list": setting("logger.x", [{"_target_": EVIL}]),
-    "a function of rlmem": setting("env._target_", "rlmem.commands.cli.main"),
-    "a main module": setting("memory._target_", "rlmem.__main__.main"),
-    "a class of rlmem of another kind": setting("memory._target_", "rlmem.memory.gru.Tensor"),
-    "what a module of rlmem imports": setting("env._target_", "rlmem_envs.vector.Callable"),
-    "a helper of environments": setting("env._target_", "rlmem_envs.vector.vectorise"),
-    "a section that is no section": setting("evaluation", TOUCH),
     "a tag of yaml": text("algo:\n", "evil: !!python/object/apply:os.system ['touch canary']\nalgo:\n"),
     "many aliases": bomb,
     "deep nesting": lambda run_dir: (run_dir / "config.yaml").write_text("[" * 5000) and None,
-    "a secret of the environment": setting("run_dir", "${oc.env:SECRET}"),
-    "a secret for a mirror": setting(
-        "logger.wandb",
-        {"_target_": "rlmem.record.loggers.WandbLogger", "mode": "offline", "project": "${oc.env:SECRET}", "tags": []},
-    ),
-    "an interpolation of code": setting("memory.hidden_size", "${oc.create:{_target_:r.evil.X}}"),
-    "a folder for the replay": setting("algo.replay_dir", "home/replay"),
-    "a server": setting("algo.ray_address", "ray://127.0.0.1:1"),
     "choices that are none": text('"choices": {', '"choices": [], "x": {', "run.json"),
     "overrides that are none": text('"overrides": [', '"overrides": [[1], ', "run.json"),
     "a checkpoint that is code": pickled,
     "a pipe": pipe,
-    "a link to a folder of checkpoints": link("checkpoints", "home"),
-    "a link within checkpoints": link("checkpoints/step_000000000064.pt", "home/file.txt"),
-    "a link to a folder of analyses": link("analysis", "home"),
-    "a link to an analysis": link("analysis/sensitivity/data.csv", "home/file.txt"),
-    "a link to a folder of videos": link("videos", "home"),
-    "a link to a folder of TensorBoard's": link("tensorboard", "home"),
-    "a link out of W&B's folder": link("wandb/latest-run", "home"),
     "a link to nothing": link("log.txt", "home/new.txt"),
+    **{
+        f"a link for the folder {name}": link(name, "home")
+        for name in ("checkpoints", "analysis", "videos", "tensorboard", "wandb/latest-run")
+    },
     **{
         f"a link for {name}": link(name, "home/file.txt")
         for name in (
             "log.txt", "metrics.jsonl", "episodes.jsonl", "eval.jsonl", "config.partial", "run.partial", ".lock",
             "summary.partial", "wandb_id.partial", "checkpoints/step_000000000064.partial", "wandb_id.json",
+            "checkpoints/step_000000000064.pt", "analysis/sensitivity/data.csv",
         )
     },
 }  # fmt: skip

@@ -37,7 +37,7 @@ def trained(memory: str, algo: str = "ppo", *overrides: str) -> rlmem.Run:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("memory", "algo"), product(MEMORIES, ALGOS))
+@pytest.mark.parametrize(("memory", "algo"), list(product(MEMORIES, ALGOS)))
 def test_every_memory_exports_and_does_what_the_agent_does(in_tmp, memory, algo):
     run = trained(memory, algo)
     try:

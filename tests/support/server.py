@@ -1,4 +1,4 @@
-"""What the stand-ins for servers of others share: a server on a free port, and handlers that answer in JSON."""
+"""Servers on a free port of this machine, which stand in for services."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class LocalServer(ThreadingHTTPServer):
-    """Listens on a free port of this machine while in a `with` block."""
+    """Listens while in a `with` block."""
 
     daemon_threads = True
 
@@ -28,13 +28,13 @@ class LocalServer(ThreadingHTTPServer):
         self.server_close()
 
     def handle_error(self, *request: Any) -> None:
-        """Clients that are killed or told to go do not say goodbye."""
+        """Clients that are killed do not say goodbye."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(*request)
 
 
-class Handler(BaseHTTPRequestHandler):
-    """Answers in JSON or bytes, and logs nothing."""
+class LocalHandler(BaseHTTPRequestHandler):
+    """Answers, and prints nothing."""
 
     protocol_version = "HTTP/1.1"
 
@@ -42,11 +42,13 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def reply(self, answer: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> None:
+        """Answer with JSON."""
         self.send(json.dumps(answer).encode(), status, {"Content-Type": "application/json", **(headers or {})})
 
     def send(
         self, data: bytes, status: int = 200, headers: dict[str, str] | None = None, size: int | None = None
     ) -> None:
+        """Answer with bytes; size: how many there would be, if some are missing."""
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)
