@@ -10,7 +10,6 @@ import pytest
 import scipy
 from helpers import ROOT, fast_only
 from made_results import ITEMS, Page, outcome, results
-from rlmem.jobs.jobs import Owner
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
@@ -22,7 +21,7 @@ from rlmem.evidence.page.find import Item, find
 from rlmem.evidence.page.groups import Group, departures
 from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.tables import write
-from rlmem.jobs.manifest import Manifest
+from rlmem.jobs.manifest import Manifest, Owner
 from rlmem.jobs.run import Options, _compose
 from rlmem.jobs.spec import SweepSpec
 from rlmem.record.figures import COLOURS
