@@ -14,7 +14,7 @@ from pydantic_core import SchemaError
 
 from rlmem.config.catalog import content_of
 from rlmem.config.paths import conf_dir
-from rlmem.config.schema import CALLBACKS, GROUPS, SECTIONS, SUPPLIED, WRAPPER, TopLevel
+from rlmem.config.schema import CALLBACKS, GROUPS, NODES, SECTIONS, WRAPPER, TopLevel
 from rlmem.config.targets import annotation, locate, maker, parameters, takes_any_keyword
 
 Schema = dict[str, Any]
@@ -57,7 +57,7 @@ def _of(target: Callable[..., Any], group: str) -> Schema:
     """The arguments of a target, without those that a group gets at run time."""
     special = {"_target_": {"type": "string"}, "defaults": {"type": "array"}}
     special |= {"evaluation": {"type": "object"}, "num_envs": {}} if group == "env" else {}
-    taken = {name: p for name, p in parameters(target).items() if name not in SUPPLIED.get(group, ())}
+    taken = {name: p for name, p in parameters(target).items() if not group or name not in NODES[group].supplied}
     typed = {name: _typed(annotation(p, target), group) for name, p in taken.items()}
     return _object(special | typed, more=takes_any_keyword(target))
 

@@ -14,7 +14,7 @@ from hydra.errors import HydraException
 from rlmem.config.catalog import default_choices, option_keys
 from rlmem.config.messages import SYNONYMS, mistake, nearest, nearest_key, sentence, shell, to_text
 from rlmem.config.paths import conf_dir
-from rlmem.config.schema import GROUPS, SUPPLIED
+from rlmem.config.schema import GROUPS, NODES
 from rlmem.core.errors import UserError, brief
 
 EXAMPLE = "rlmem train memory=ffm"
@@ -216,7 +216,7 @@ def _setting(key: str, tree: Tree) -> str:
 def _unknown_key(line: str, parts: list[str], node: Tree, tree: Tree, options: Options) -> str:
     *parents, name = parts
     group = parents[0] if parents else ""
-    if name in SUPPLIED.get(group, ()):
+    if group in NODES and name in NODES[group].supplied:
         return sentence(line, f"`{name}` is supplied at run time, not by the configuration")
     prefix = "".join(f"{parent}." for parent in parents)
     accepted = sorted(str(key) for key in node if not str(key).startswith("_"))

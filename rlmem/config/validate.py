@@ -12,15 +12,15 @@ from pydantic_core import SchemaError
 from rlmem.config.catalog import leaves
 from rlmem.config.messages import choices, describe, got, nearest, nearest_key
 from rlmem.config.paths import conf_dir
-from rlmem.config.schema import CALLBACKS, SECTIONS, SUPPLIED, WRAPPER, TopLevel
+from rlmem.config.schema import GROUPS, NODES, SECTIONS, TopLevel
 from rlmem.config.targets import annotation, locate, maker, makes, parameters, takes_any_keyword
 from rlmem.core.errors import UserError
 from rlmem.core.moved import current
 from rlmem.core.strictjson import map_values
 
 MISSING = "???"
-NAMED = {"logger": SUPPLIED["logger"], WRAPPER: ("env",), CALLBACKS: ()}
-"""The keys with a node for each name, and the arguments that these nodes get at run time."""
+Kinds = Sequence[str | type]
+"""Classes, or their dotted names, from one of which a class derives; []: any will do."""
 _STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
@@ -40,12 +40,10 @@ def validate(values: dict[str, Any], only: Collection[str] | None = None) -> tup
     for name in values if only is None else only:
         if name in SECTIONS:
             checked[name] = check.arguments(name, values[name], SECTIONS[name])
-        elif name in NAMED:
-            checked[name] = check.nodes(name, values[name], NAMED[name])
-        elif name in SUPPLIED:
-            checked[name] = check.node(name, values[name], SUPPLIED[name])
-    sections = {*SECTIONS, *SUPPLIED, CALLBACKS, WRAPPER}
-    scalars = [name for name in values if name not in sections and (only is None or name in only)]
+        elif name in NODES:
+            of_group = check.node if name in GROUPS else check.nodes
+            checked[name] = of_group(name, values[name], NODES[name].supplied, NODES[name].kinds)
+    scalars = [name for name in values if name not in {*SECTIONS, *NODES} and (only is None or name in only)]
     run = check.arguments("", {name: values[name] for name in scalars}, TopLevel, complete=only is None)
     return checked | run, check.refusals
 
@@ -75,18 +73,18 @@ class _Check:
         self.refusals.append(Refusal(path, what, value, near, accepted))
         return value
 
-    def nodes(self, path: str, entries: Any, supplied: Collection[str]) -> Any:
+    def nodes(self, path: str, entries: Any, supplied: Collection[str], kinds: Kinds) -> Any:
         """A mapping from names to nodes. {} is the local logger, for which nothing is built."""
         if not isinstance(entries, dict):
             return self.refuse(path, "expected a mapping {name: {_target_: module.Class}}", entries)
         local = [name for name, node in entries.items() if node == {} and path == "logger"]
-        checked = {name: self.node(f"{path}.{name}", entries[name], supplied) for name in entries if name not in local}
-        return entries | checked
+        nodes = {name: node for name, node in entries.items() if name not in local}
+        return entries | {name: self.node(f"{path}.{name}", node, supplied, kinds) for name, node in nodes.items()}
 
-    def node(self, path: str, node: Any, supplied: Collection[str], made: Any = None) -> Any:
-        """The node at `path`; its `_target_` gets the arguments `supplied` at run time and must derive from `made`."""
+    def node(self, path: str, node: Any, supplied: Collection[str], kinds: Kinds) -> Any:
+        """The node at `path`; its `_target_` gets the arguments `supplied` at run time and makes one of `kinds`."""
         target = node.get("_target_") if isinstance(node, dict) else None
-        if wrong := _problem_of_target(path, target, supplied, made):
+        if wrong := _problem_of_target(path, target, supplied, kinds):
             self.refuse(f"{path}._target_", wrong, target)
             return node
         found, special = locate(node["_target_"]), ("_target_", "evaluation") if path == "env" else ("_target_",)
@@ -106,7 +104,8 @@ class _Check:
                 near = nearest(value, choices(kind)) if isinstance(value, str) else []
                 return self.refuse(path, f"expected {describe(kind)}, got {got(value)}", value, near)
         if isinstance(value, dict):
-            return self.node(path, value, supplied, get_args(made)[1])
+            result = get_args(made)[1]
+            return self.node(path, value, supplied, (result,) if inspect.isclass(result) else ())
         target = value if isinstance(value, str) and "." in value else _target_of(path.partition(".")[0], value)
         near = [f"{path}._target_={target}"] if target else []
         return self.refuse(path, "expected a mapping such as {_target_: rlmem.memory.gru.GRU}", value, near)
@@ -135,7 +134,7 @@ class _Check:
         return checked
 
 
-def _problem_of_target(path: str, target: Any, supplied: Collection[str], made: Any) -> str | None:
+def _problem_of_target(path: str, target: Any, supplied: Collection[str], kinds: Kinds) -> str | None:
     """Why `target` cannot be called for the node at `path`; None if it can."""
     if not isinstance(target, str):
         return "expected a class or function, as package.module.Name"
@@ -144,8 +143,11 @@ def _problem_of_target(path: str, target: Any, supplied: Collection[str], made: 
         names, takes_any = parameters(found).keys(), takes_any_keyword(found)
     except UserError as error:
         return str(error)
-    if inspect.isclass(made) and not makes(found, made):
-        return f"expected a subclass of {_name(made)}"
+    classes = (locate(kind) if isinstance(kind, str) else kind for kind in kinds)  # the first is often enough
+    if kinds and not any(makes(found, kind) for kind in classes):
+        names = [kind if isinstance(kind, str) else _name(kind) for kind in kinds]
+        says = "" if inspect.isclass(found) else " (a function says so by its annotation, `-> ...`)"
+        return f"{_name(found)} gives no {' or '.join(names)}{says}; e.g. derive it from {names[0]}"
     if inspect.isabstract(found):
         missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
         return f"{_name(found)} is abstract, it does not define {missing}"

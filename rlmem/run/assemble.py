@@ -31,9 +31,16 @@ from rlmem.core.parallel import launched
 from rlmem.core.seeding import Streams
 from rlmem.core.spaces import is_tree, leaves
 from rlmem.record.checkpoint import State
-from rlmem.run.environments import MANY_ENVS, make_evaluation_env, make_source, read_leaves, require_same_spaces
 from rlmem.run.forecast import large_agent, require_memory
-from rlmem.run.nodes import build_group, build_memory
+from rlmem.run.nodes import (
+    MANY_ENVS,
+    build_group,
+    build_memory,
+    make_evaluation_env,
+    make_source,
+    read_leaves,
+    require_same_spaces,
+)
 from rlmem.run.stored import load_agent, stored_config
 from rlmem.scan import native
 

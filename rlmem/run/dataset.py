@@ -23,7 +23,7 @@ from rlmem.core.received import named
 from rlmem.core.seeding import Streams
 from rlmem.record.checkpoint import sha256
 from rlmem.run.assemble import open_trained
-from rlmem.run.environments import EVAL_ENVS, make_env
+from rlmem.run.nodes import EVAL_ENVS, make_env
 from rlmem.run.stored import parse_source
 
 PACKAGES = ("rlmem", "gymnasium", "numpy", "torch", "pybullet", "pybullet-envs-gymnasium", "mujoco")

@@ -16,9 +16,8 @@ from rlmem.config.schema import WRAPPER
 from rlmem.memory.base import Memory
 from rlmem.record import rundir
 from rlmem.run.assemble import SEVERAL_PARTS, Parts, learning_threads
-from rlmem.run.environments import make_evaluation_env
 from rlmem.run.forecast import checkpoint_bytes, numbers, parameters, replay_bytes, size
-from rlmem.run.nodes import scan_engines
+from rlmem.run.nodes import make_evaluation_env, scan_engines
 
 
 def announcements(config: Config, parts: Parts, run_dir: Path) -> Iterator[str]:

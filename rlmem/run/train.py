@@ -30,8 +30,7 @@ from rlmem.record.checkpoint import step_of
 from rlmem.record.loggers import make_loggers
 from rlmem.record.recorder import Progress, Recorder
 from rlmem.run.assemble import Parts, assemble, choose_device, learning_threads
-from rlmem.run.environments import EVAL_ENVS, make_evaluation_env
-from rlmem.run.nodes import make_callbacks
+from rlmem.run.nodes import EVAL_ENVS, make_callbacks, make_evaluation_env
 from rlmem.run.resume import Start, begin, open_run, warm_start
 from rlmem.run.stored import (
     checkpoints,

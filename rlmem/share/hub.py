@@ -22,13 +22,13 @@ from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.formats import FORMAT
 from rlmem.run.stored import experiment_of
 from rlmem.run.trained import open_agent
-from rlmem.share.card import evaluated
-from rlmem.share.contents import (
+from rlmem.share.card import (
     EXAMPLE,
     FILES,
     REQUIRED,
     WEIGHTS,
     contents,
+    evaluated,
     foreign_values,
     shared_config,
     unpack,

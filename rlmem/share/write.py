@@ -23,12 +23,11 @@ from rlmem.acting.workers import closing
 from rlmem.core.errors import Fault, UserError, extra, one_line, writing
 from rlmem.core.failures import lacks_memory
 from rlmem.core.spaces import in_env, is_tree
-from rlmem.run.environments import make_evaluation_env
+from rlmem.run.nodes import make_evaluation_env
 from rlmem.run.stored import stored_config
 from rlmem.run.trained import TrainedAgent, open_agent
 from rlmem.share.card import evaluated, facts_of, write_card
-from rlmem.share.portable import Portable
-from rlmem.share.step import FIXED, ActingStep
+from rlmem.share.portable import FIXED, ActingStep, Portable
 
 Format = Literal["onnx", "torch"]
 OPSET = 18

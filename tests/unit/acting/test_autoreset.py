@@ -20,7 +20,7 @@ from rlmem.acting.autoreset import CannotTurn, Slotted, slot_layout
 from rlmem.acting.observed import observed
 from rlmem.config.compose import load
 from rlmem.core.errors import Fault, UserError
-from rlmem.run.environments import make_env
+from rlmem.run.nodes import make_env
 from rlmem.run.train import train
 
 N, STEPS = 3, 120

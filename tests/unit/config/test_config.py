@@ -16,7 +16,7 @@ from rlmem.config.catalog import sources
 from rlmem.config.compose import Config, apply, explain, load
 from rlmem.config.messages import describe
 from rlmem.config.paths import conf_dir
-from rlmem.config.schema import SUPPLIED
+from rlmem.config.schema import NODES
 from rlmem.config.targets import build, locate, parameters
 from rlmem.config.validate import coerce, validate
 from rlmem.core.errors import UserError
@@ -68,9 +68,9 @@ def test_every_option_composes_and_fits_its_constructor(row):
     assert validate(config.values) == (config.values, [])
     for group, name in row.items():
         assert name in config.choices[group]
-        if group in SUPPLIED and "_target_" in config.values[group]:
+        if group in NODES and "_target_" in config.values[group]:
             written = config.values[group].keys() - {"_target_"}
-            assert parameters(locate(config.values[group]["_target_"])).keys() - SUPPLIED[group] <= written
+            assert parameters(locate(config.values[group]["_target_"])).keys() - set(NODES[group].supplied) <= written
 
 
 def test_all_problems_of_a_command_line_come_at_once():

@@ -14,7 +14,7 @@ from rlmem_envs.occlusion.mujoco_robots import ROBOTS
 
 from rlmem.commands.cli import main
 from rlmem.config.compose import load as compose
-from rlmem.run.environments import make_env
+from rlmem.run.nodes import make_env
 
 needs_mujoco = pytest.mark.skipif(
     find_spec("mujoco") is None or find_spec("imageio") is None, reason="needs pip install '.[mujoco]'"

@@ -12,7 +12,7 @@ from rlmem_envs.pomdp.tables import POMDP
 
 from rlmem.config.compose import load
 from rlmem.core.errors import UserError
-from rlmem.run.environments import make_env
+from rlmem.run.nodes import make_env
 
 LONG = """# the tiger problem, entry by entry
 discount: 0.95

@@ -21,7 +21,7 @@ from rlmem.acting.observed import observed
 from rlmem.config.compose import load
 from rlmem.core.errors import UserError
 from rlmem.core.spaces import by_path
-from rlmem.run.environments import make_env
+from rlmem.run.nodes import make_env
 
 N = 3
 
