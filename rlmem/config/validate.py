@@ -9,9 +9,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import SchemaError
 
-from rlmem.config.catalog import leaves
+from rlmem.config.catalog import leaves, options
 from rlmem.config.messages import choices, describe, got, nearest, nearest_key
-from rlmem.config.paths import conf_dir
 from rlmem.config.schema import GROUPS, NODES, SECTIONS, TopLevel
 from rlmem.config.targets import annotation, locate, maker, makes, parameters, takes_any_keyword
 from rlmem.core.errors import UserError
@@ -158,7 +157,7 @@ def _problem_of_target(path: str, target: Any, supplied: Collection[str], kinds:
 
 def _target_of(group: str, option: Any) -> str | None:
     """The target of the shipped option with the nearest name."""
-    files = {file.stem: file for file in (conf_dir() / group).glob("[!_]*.yaml")}
+    files = options().get(group, {})
     paths = [leaf for name in nearest(option, files) for leaf in leaves(files[name]) if leaf.path.endswith("_target_")]
     return paths[0].text if len(paths) == 1 else None  # of several targets, none stands for the option
 

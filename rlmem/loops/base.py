@@ -204,7 +204,7 @@ class Loop(ABC):
         results = play(self.algo, self.agent, self.exploration, steps) if processes().rank == 0 else {}
         self.last_evaluation = results = processes().of_first(results)
         last = steps >= self.total_steps or self.ends_early
-        if (every := self.evaluations.film_every) and (last or due(every, self.evaluated, steps)):
+        if (every := self.evaluations.video_every) and (last or due(every, self.evaluated, steps)):
             with one_thread():
                 self.evaluations.film(self.agent, steps)  # type: ignore[arg-type] # before loggers look for it
         self.evaluated = steps

@@ -33,7 +33,7 @@ class Evaluations:
     streams: the random streams of the run
     device: where the agent computes
     say: called with a line for the user
-    film_every: environment steps from one film to the next; None: there are no films
+    video_every: environment steps from one film to the next; None: there are no films
     run_dir: the run directory, in which films lie
     """
 
@@ -45,7 +45,7 @@ class Evaluations:
     streams: Streams
     device: torch.device
     say: Callable[[str], None]
-    film_every: int | None = None
+    video_every: int | None = None
     run_dir: Path = Path()
 
     def play(self, algo: Any, agent: Any, exploration: Exploration, step: int) -> Results:
@@ -64,7 +64,7 @@ class Evaluations:
             path = video_path(self.run_dir, step)
             film_episode(agent, self.make_env(1), self.streams, self.device, self.max_steps, path)
         except (UserError, Fault) as error:  # a Fault: what drawing raises within a step
-            self.film_every = None
+            self.video_every = None
             self.say(f"step {step}: no videos from here on: {error}")
 
 

@@ -200,16 +200,13 @@ def make_loop(
         streams=parts.streams,
         on_nan=settings.on_nan,
     )
+    asked = settings.evaluation if run_dir else replace(settings.evaluation, video_every=None)
     evaluations = Evaluations(
-        every=settings.evaluation.every,
-        episodes=settings.evaluation.episodes,
-        max_steps=settings.evaluation.max_steps,
-        stop_at=settings.evaluation.stop_at,
+        **vars(asked),
         make_env=lambda number: make_evaluation_env(config, min(number, EVAL_ENVS)),
         streams=parts.streams,
         device=parts.device,
         say=progress.say,
-        film_every=None if run_dir is None else settings.evaluation.video_every,
         run_dir=run_dir or Path(),
     )
     output = Output(
@@ -225,9 +222,8 @@ def make_loop(
 
 def _make_actor(config: Config) -> tuple[VectorEnv, Agent]:
     """The environments of an actor in another process, and its agent, which acts on the CPU."""
-    parts = assemble(
-        replace(config, values=config.values | {"device": "cpu", "compile": "off", "precision": "float32"})
-    )
+    on_cpu = config.values | {"device": "cpu", "compile": "off", "precision": "float32"}
+    parts = assemble(replace(config, values=on_cpu))
     return parts.env, parts.agent
 
 

@@ -227,18 +227,18 @@ def _why(error: Exception, hub: HfApi) -> str:
     caused = error.__cause__
     if isinstance(error, errors.LocalEntryNotFoundError) and isinstance(caused, Exception):
         error = caused  # the client looks for a copy on this machine first
-    if isinstance(error, errors.LocalTokenNotFoundError):
-        return f"nobody is logged in at {hub.endpoint}; e.g. {login}"
-    if isinstance(error, errors.OfflineModeIsEnabled):
-        return "the network is not to be used (HF_HUB_OFFLINE); e.g. HF_HUB_OFFLINE=0"
-    if isinstance(error, errors.HFValidationError):
-        return f"is no name of a repository ({first_line(error)[:200]}); e.g. OWNER/NAME"
-    if isinstance(error, errors.GatedRepoError):
-        return f"is open only to those whom its owner lets in; e.g. ask for access on its page at {hub.endpoint}"
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return f"there is no such repository at {hub.endpoint}, or it is private; e.g. its whole name, or {login}"
-    if isinstance(error, errors.RevisionNotFoundError):
-        return "has no such revision; e.g. --revision main"
+    sentences = {
+        errors.LocalTokenNotFoundError: f"nobody is logged in at {hub.endpoint}; e.g. {login}",
+        errors.OfflineModeIsEnabled: "the network is not to be used (HF_HUB_OFFLINE); e.g. HF_HUB_OFFLINE=0",
+        errors.HFValidationError: f"is no name of a repository ({first_line(error)[:200]}); e.g. OWNER/NAME",
+        errors.GatedRepoError: "is open only to those whom its owner lets in; "
+        f"e.g. ask for access on its page at {hub.endpoint}",
+        errors.RepositoryNotFoundError: f"there is no such repository at {hub.endpoint}, or it is private; "
+        f"e.g. its whole name, or {login}",
+        errors.RevisionNotFoundError: "has no such revision; e.g. --revision main",
+    }
+    if said := next((said for kind, said in sentences.items() if isinstance(error, kind)), None):
+        return said
     if isinstance(error, errors.HfHubHTTPError):
         status, said = error.response.status_code, first_line(error)
         said = error.server_message or said

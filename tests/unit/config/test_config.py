@@ -21,6 +21,7 @@ from rlmem.config.targets import build, locate, parameters
 from rlmem.config.validate import coerce, validate
 from rlmem.core.errors import UserError
 from rlmem.jobs import multirun
+from rlmem.memory import Memory
 
 
 def rows_of_options() -> list[Any]:
@@ -36,8 +37,10 @@ def rows_of_options() -> list[Any]:
 REQUIRED = {"gym": ["env.id=CartPole-v1"], "pomdp": ["env.file=tiger"]}
 
 
-class Toy:
+class Toy(Memory):
     """A stand-in for a user's own memory."""
+
+    forward: Any = None
 
     def __init__(
         self,
