@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv
 
 from rlmem.acting.collector import one_thread
 from rlmem.acting.workers import closing
-from rlmem.agents.actor_critic import Exploration, Network
+from rlmem.agents.actor_critic import Agent, Exploration, Network
 from rlmem.agents.encoder import InputEncoder
 from rlmem.agents.graphs import Capture
 from rlmem.agents.leaves import Leaves
@@ -30,6 +30,7 @@ from rlmem.core.hardware import cores
 from rlmem.core.parallel import launched
 from rlmem.core.seeding import Streams
 from rlmem.core.spaces import is_tree, leaves
+from rlmem.loops.parts import Training
 from rlmem.record.checkpoint import State
 from rlmem.run.forecast import large_agent, require_memory
 from rlmem.run.nodes import (
@@ -47,24 +48,17 @@ from rlmem.scan import native
 SEVERAL_PARTS = "the observation has several parts"
 
 
-@dataclass
-class Parts:
+@dataclass(kw_only=True)
+class Parts(Training):
     """What a run is made of, before anything is written.
 
     config: its configuration, in which the environment may have decided on the encoder
-    num_envs: environments of this process, or the rows that a supervised algorithm reads side by side
     plan: the run as its algorithm sees it
     outline: what the algorithm makes of the plan
     """
 
     config: Config
-    streams: Streams
-    device: torch.device
-    env: VectorEnv
-    agent: Any
     algo: Learner
-    batching: Batching
-    num_envs: int
     plan: Plan
     outline: Outline
 
@@ -114,7 +108,28 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
         env.close()
         env = make_source(config, asked, exact=learns)
         plan = replace(plan, env=env)
-    return Parts(config, streams, device, env, agent, algo, batching, rows, plan, outline)
+    return Parts(
+        total_steps=settings.total_steps,
+        agent=agent,
+        env=env,
+        num_envs=rows,
+        make_actor=partial(_make_actor, config),
+        device=device,
+        batching=batching,
+        streams=streams,
+        on_nan=settings.on_nan,
+        config=config,
+        algo=algo,
+        plan=plan,
+        outline=outline,
+    )
+
+
+def _make_actor(config: Config) -> tuple[VectorEnv, Agent]:
+    """The environments of an actor in another process, and its agent, which acts on the CPU."""
+    on_cpu = config.values | {"device": "cpu", "compile": "off", "precision": "float32"}
+    parts = assemble(replace(config, values=on_cpu))
+    return parts.env, parts.agent
 
 
 def make_agent(config: Config, algo: Learner, env: Any, device: torch.device) -> Network:
@@ -252,7 +267,6 @@ class Trained(NamedTuple):
     exploration: how far sampled actions depart from the policy, as at the end of training
     """
 
-    config: Config
     parts: Parts
     step: int
     exploration: Exploration
@@ -268,7 +282,7 @@ def open_trained(
         parts.env.close()
         raise UserError(f"{run_dir}: nothing acts in a run of algo={config.choices['algo']}; e.g. a run of algo=ppo")
     total = config.settings.total_steps
-    return Trained(config, parts, checkpoint["step"], parts.algo.explore(total, total))
+    return Trained(parts, checkpoint["step"], parts.algo.explore(total, total))
 
 
 def choose_device(name: str) -> torch.device:

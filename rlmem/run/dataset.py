@@ -77,9 +77,9 @@ def imported(path: Path, overrides: Sequence[str], out: Path) -> Recording:
 
 def _record_run(source: str, episodes: int, seed: int, greedy: bool, trust: bool) -> tuple[Recording, Config]:
     run, which = parse_source(source)
-    trained, parts, _, exploration = open_trained(run, which, ["device=cpu"], trust)
+    parts, _, exploration = open_trained(run, which, ["device=cpu"], trust)
     parts.env.close()
-    streams, config = Streams(seed), _with_full_state(trained)
+    streams, config = Streams(seed), _with_full_state(parts.config)
     with closing(_environment(config, episodes)) as env, one_thread():
         size = _sizes(env)[0]
         seen = parts.env.seen_slots() if hasattr(parts.env, "seen_slots") else [*range(size)]

@@ -20,24 +20,25 @@ from rlmem.run.forecast import checkpoint_bytes, numbers, parameters, replay_byt
 from rlmem.run.nodes import make_evaluation_env, scan_engines
 
 
-def announcements(config: Config, parts: Parts, run_dir: Path) -> Iterator[str]:
+def announcements(parts: Parts, run_dir: Path) -> Iterator[str]:
     """The summary of a run that starts, and warnings about its directory."""
-    yield summary(config, parts, str(run_dir))
+    yield summary(parts, str(run_dir))
     updates = parts.outline.updates
     if updates is not None and updates < FEWEST_UPDATES:
         yield f"this run makes about {updates:.0f} updates, with which it can learn little; e.g. a larger total_steps"
-    number = config.settings.checkpoint.keep + 1  # there is one more while the newest is written
+    number = parts.config.settings.checkpoint.keep + 1  # there is one more while the newest is written
     needed = number * checkpoint_bytes(parts.plan, parts.agent, parts.algo, parts.outline.storage)
     free = disk_usage(run_dir).free
     if free <= needed:
         yield f"the disk of {run_dir} has {size(free)} left, and {number} checkpoints may take {size(needed)}"
-    if foreign_problems(config.values) and not rundir.is_own_run(run_dir):
+    if foreign_problems(parts.config.values) and not rundir.is_own_run(run_dir):
         yield "this run is not signed (no key can be read or made): `rlmem resume` will ask for --trust"
 
 
-def summary(config: Config, parts: Parts, where: str) -> str:
+def summary(parts: Parts, where: str) -> str:
     """What a run is about to do, on one screen; `where` is the place of its output."""
-    settings, choices, devices = config.settings, config.choices, config.settings.trainer.devices
+    config, settings = parts.config, parts.config.settings
+    choices, devices = config.choices, settings.trainer.devices
     outline, replay, checkpoint = parts.outline, _replay(parts), settings.checkpoint
     threads = f", {learning_threads(settings)} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
     by = "" if settings.precision == "float32" else f", products in {settings.precision}"
@@ -53,7 +54,7 @@ def summary(config: Config, parts: Parts, where: str) -> str:
         "actors": outline.actors,
         "env": f"{parts.num_envs * devices} x {env}",
         **_what_is_read(parts),
-        "recall": _recall(config, parts),
+        "recall": _recall(parts),
         "training": f"{training} {outline.training}",
         "replay": replay,
         "saving": f"{when}, about {size(most)} each{' with the replay' if replay else ''}, "
@@ -85,11 +86,12 @@ def _memory(parts: Parts) -> str:
     return f"{_sizes(trunks.actor.memory, parts)}; of the critic {other}: {of_critic}"
 
 
-def _recall(config: Config, parts: Parts) -> str | None:
+def _recall(parts: Parts) -> str | None:
     """How far back the environment asks to remember, in training or evaluation, beside what a row holds.
 
     None: nobody has told, or nothing need be recalled.
     """
+    config = parts.config
     told = None if config.values.get(WRAPPER) else _horizons(parts.env)
     if told is not None and config.values["env"].get("evaluation"):
         with closing(make_evaluation_env(config, 1)) as other:

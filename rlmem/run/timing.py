@@ -52,7 +52,7 @@ def measure(lines: Iterable[str], seconds: float = SECONDS) -> Timed:
     try:
         parts = assemble(config)
         with closing(parts.env):
-            loop = make_loop(parts.config, parts, None, SILENT, SILENT)
+            loop = make_loop(parts, None, SILENT, SILENT)
             alone = _each(loop, steps, lambda spent: not loop.updates and spent < PATIENCE * seconds)
             learning = _each(loop, steps, lambda spent: spent < seconds)
             began = perf_counter()

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from gymnasium.vector import VectorEnv
 from rich.console import Console
 
 from rlmem.acting.workers import closing
-from rlmem.agents.actor_critic import Agent
 from rlmem.agents.graphs import Graphs
 from rlmem.config.compose import Config
 from rlmem.config.messages import mistake, shell
@@ -25,7 +23,7 @@ from rlmem.core.types import processes
 from rlmem.loops.base import Loop
 from rlmem.loops.callbacks import Callback
 from rlmem.loops.evaluation import Evaluations, result_text
-from rlmem.loops.parts import Output, Training
+from rlmem.loops.parts import Output
 from rlmem.record.checkpoint import step_of
 from rlmem.record.loggers import make_loggers
 from rlmem.record.recorder import Progress, Recorder
@@ -91,16 +89,16 @@ def train(
     with (
         as_faults(lambda: 0, values),
         closing(parts.env),
-        open_run(config, parts, resumed) as (run_dir, start),
+        open_run(parts, resumed) as (run_dir, start),
         Progress(settings.total_steps, run_dir / "log.txt", start.step, console) as progress,
     ):
-        progress.say("\n".join(announcements(config, parts, run_dir)))
+        progress.say("\n".join(announcements(parts, run_dir)))
         with (
             recorded(run_dir, progress) as recorder,
             as_faults(lambda: start.step, values),
             team(partial(follow, config), settings.trainer.devices, parts.device),
         ):
-            loop = make_loop(config, parts, run_dir, recorder, progress, called)
+            loop = make_loop(parts, run_dir, recorder, progress, called)
             with fitting(run_dir):
                 begin(loop, start)
             if line := str(start):
@@ -141,8 +139,8 @@ def plan(config: Config) -> str:
     make_callbacks(config)
     parts = assemble(config, dry_run=True)
     with closing(parts.env):
-        warm_start(parts.config, parts)
-        return summary(parts.config, parts, "nowhere: a dry run writes nothing")
+        warm_start(parts)
+        return summary(parts, "nowhere: a dry run writes nothing")
 
 
 def follow(config: Config, port: int | None = None) -> float:
@@ -155,7 +153,7 @@ def follow(config: Config, port: int | None = None) -> float:
     torch.set_num_threads(learning_threads(config.settings))
     with as_faults(lambda: 0, config.values), joined(there, device, None if port is None else announce(port, there)):
         parts = assemble(config)
-        loop = make_loop(parts.config, parts, None, SILENT, SILENT)
+        loop = make_loop(parts, None, SILENT, SILENT)
         start = begin(loop)
         with closing(parts.env), stopping_politely(loop), as_faults(lambda: loop.collector.steps, config.values):
             try:
@@ -175,7 +173,6 @@ def _learn(loop: Loop, start: Start) -> None:
 
 
 def make_loop(
-    config: Config,
     parts: Parts,
     run_dir: Path | None,
     recorder: Recorder,
@@ -183,23 +180,12 @@ def make_loop(
     callbacks: Mapping[str, Callback] | None = None,
 ) -> Loop:
     """The loop of this process, which writes nothing if `run_dir` is None. Raises UserError."""
-    settings = config.settings
+    config, settings = parts.config, parts.config.settings
     if (devices := settings.trainer.devices) != processes().size:
         what = "only `rlmem train` and `rlmem resume` train one run in several processes"
         raise UserError(f"trainer.devices={devices}: {what}; e.g. trainer.devices=1")
     if settings.compile != "off":
         parts.agent.record_by(Graphs(progress.say))
-    training = Training(
-        total_steps=settings.total_steps,
-        agent=parts.agent,
-        env=parts.env,
-        num_envs=parts.num_envs,
-        make_actor=partial(_make_actor, config),
-        device=parts.device,
-        batching=parts.batching,
-        streams=parts.streams,
-        on_nan=settings.on_nan,
-    )
     asked = settings.evaluation if run_dir else replace(settings.evaluation, video_every=None)
     evaluations = Evaluations(
         **vars(asked),
@@ -217,14 +203,7 @@ def make_loop(
         experiment=experiment_of(config.values),
         callbacks=callbacks or {},
     )
-    return parts.algo.loop(parts.algo, training, evaluations, output)
-
-
-def _make_actor(config: Config) -> tuple[VectorEnv, Agent]:
-    """The environments of an actor in another process, and its agent, which acts on the CPU."""
-    on_cpu = config.values | {"device": "cpu", "compile": "off", "precision": "float32"}
-    parts = assemble(replace(config, values=on_cpu))
-    return parts.env, parts.agent
+    return parts.algo.loop(parts.algo, parts, evaluations, output)
 
 
 @contextmanager

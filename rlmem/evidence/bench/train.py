@@ -107,7 +107,7 @@ def training_loop(overrides: Sequence[str], run_dir: Path) -> Loop:
     config = load(overrides)
     quiet = Progress(config.settings.total_steps, run_dir / "log.txt", console=Console(quiet=True))
     parts = assemble(config)
-    return make_loop(parts.config, parts, run_dir, Recorder(run_dir, quiet.say), quiet)
+    return make_loop(parts, run_dir, Recorder(run_dir, quiet.say), quiet)
 
 
 def recurrent_ppo(
