@@ -17,6 +17,7 @@ MOVED = {
     "rlmem.api.trained": "rlmem.run.trained",
     "rlmem.batching.tape": "rlmem.batching.base",
     "rlmem.bench": "rlmem.evidence.bench",
+    "rlmem.config.editors": "rlmem.config.validate",
     "rlmem.errors": "rlmem.core.errors",
     "rlmem.loggers": "rlmem.record.loggers",
     "rlmem.losses.ppo": "rlmem.losses.on_policy",

@@ -205,18 +205,14 @@ def answered(hub: HfApi, repo: str) -> Iterator[None]:
         except UserError:
             raise
         except Exception as error:  # of many kinds, also of the packages below the client
-            if _of_disk(error):
+            # Of the disk: the client's own errors are OSErrors without a number.
+            if isinstance(error, OSError) and error.errno is not None and not isinstance(error, ConnectionError):
                 raise
             raise UserError(f"{brief(repo) or repr(repo)}: {_why(error, hub)}") from error
         finally:
             logging.set_verbosity(verbosity)
             if shows:
                 enable_progress_bars()
-
-
-def _of_disk(error: Exception) -> bool:
-    """Whether the system refused to read or write a file; the client's own errors are OSErrors without a number."""
-    return isinstance(error, OSError) and error.errno is not None and not isinstance(error, ConnectionError)
 
 
 def _why(error: Exception, hub: HfApi) -> str:
