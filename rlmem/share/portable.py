@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from functools import partial
 from itertools import accumulate
 from operator import mul
 from typing import Any, NamedTuple
@@ -131,15 +132,6 @@ def _added(sign: int) -> Callable[..., Pair]:
     return add
 
 
-def _where(condition: Tensor, x: Any, y: Any) -> Pair:
-    x, y = Pair.of(x), Pair.of(y)
-    return Pair(torch.where(condition, x.re, y.re), torch.where(condition, x.im, y.im))
-
-
-def _full_like(x: Pair, value: complex, **how: Any) -> Pair:
-    return Pair(torch.full_like(x.re, value.real), torch.full_like(x.im, value.imag))
-
-
 REPLACED: Mapping[Any, Callable[..., Any]] = {
     aten.cumprod.default: lambda x, dim: torch.stack(list(accumulate(x.unbind(dim), mul)), dim),
 }
@@ -153,8 +145,10 @@ ON_PAIRS: Mapping[Any, Callable[..., Any]] = {
     aten.exp.default: _exp,
     aten.polar.default: lambda size, angle: Pair(size * angle.cos(), size * angle.sin()),
     aten.complex.default: Pair,
-    aten.where.self: _where,
-    aten.full_like.default: _full_like,
+    aten.where.self: lambda condition, x, y: Pair(*map(partial(torch.where, condition), Pair.of(x), Pair.of(y))),
+    aten.full_like.default: lambda x, value, **how: Pair(
+        torch.full_like(x.re, value.real), torch.full_like(x.im, value.imag)
+    ),
     aten._conj_physical.default: lambda x: Pair(x.re, -x.im),
     aten.view_as_real.default: lambda x: torch.stack(x, -1),
     aten.view_as_complex.default: lambda x: Pair(x[..., 0], x[..., 1]),
