@@ -151,7 +151,7 @@ def _problem_of_target(path: str, target: Any, supplied: Collection[str], kinds:
     if kinds and not any(makes(found, kind) for kind in classes):
         names = [kind if isinstance(kind, str) else _name(kind) for kind in kinds]
         says = "" if inspect.isclass(found) else " (a function says so by its annotation, `-> ...`)"
-        return f"{_name(found)} gives no {' or '.join(names)}{says}; e.g. derive it from {names[0]}"
+        return f"{_name(found)} gives no {' or '.join(names)}{says}; derive it from {names[0]}"
     if inspect.isabstract(found):
         missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
         return f"{_name(found)} is abstract, it does not define {missing}"
