@@ -194,13 +194,13 @@ def compose_base(overrides: Sequence[str]) -> tuple[Base, list[Override], list[s
                 # Other groups always keep their keys: environments share most of them.
                 if key == "memory._target_" and is_class("memory", value) and not chooses_memory:
                     lines.append(f"memory={value}")
-                    classes.append((line, "memory", value))
+                    classes.append((line, "memory", str(value)))
             elif problem := choice_problem(override, options):
                 problems.append(problem)
             else:
                 lines.append(line)
                 if is_class(key, value) and value not in options[key]:
-                    classes.append((line, key, value))
+                    classes.append((line, key, str(value)))
         try:
             nodes = tuple(_offer(*which) for which in classes)
             return _compose(tuple(lines), (nodes, _files(hydra))), assignments, problems

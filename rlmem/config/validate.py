@@ -6,7 +6,7 @@ these accept may still be refused: choices that do not go together, and classes 
 
 import inspect
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -147,17 +147,18 @@ def _problem_of_target(path: str, target: Any, supplied: Collection[str], kinds:
         names, takes_any = parameters(found).keys(), takes_any_keyword(found)
     except UserError as error:
         return str(error)
-    classes = (locate(kind) if isinstance(kind, str) else kind for kind in kinds)  # the first is often enough
-    if kinds and not any(makes(found, kind) for kind in classes):
-        names = [kind if isinstance(kind, str) else _name(kind) for kind in kinds]
-        says = "" if inspect.isclass(found) else " (a function says so by its annotation, `-> ...`)"
-        return f"{_name(found)} gives no {' or '.join(names)}{says}; derive it from {names[0]}"
     if inspect.isabstract(found):
         missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
         return f"{_name(found)} is abstract, it does not define {missing}"
-    if path == "env" or takes_any or not (refused := sorted(set(supplied) - names)):  # environments are seeded by reset
-        return None
-    return f"{_name(found)} does not take `{'`, `'.join(refused)}`, supplied at run time"
+    refused = sorted(set(supplied) - names)
+    if refused and not takes_any and path != "env":  # environments are seeded by reset
+        return f"{_name(found)} does not take `{'`, `'.join(refused)}`, supplied at run time"
+    classes: Iterator[Any] = (locate(kind) if isinstance(kind, str) else kind for kind in kinds)
+    if kinds and not any(makes(found, kind) for kind in classes):  # the first is often enough
+        bases = [kind if isinstance(kind, str) else _name(kind) for kind in kinds]
+        says = "" if inspect.isclass(found) else " (a function says so by its annotation, `-> ...`)"
+        return f"{_name(found)} gives no {' or '.join(bases)}{says}; derive it from {bases[0]}"
+    return None
 
 
 def _target_of(group: str, option: Any) -> str | None:

@@ -58,6 +58,7 @@ class Parts(Training):
     """
 
     config: Config
+    agent: Any
     algo: Learner
     plan: Plan
     outline: Outline

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from functools import partial
 from itertools import accumulate
 from operator import mul
 from typing import Any, NamedTuple
@@ -145,7 +144,9 @@ ON_PAIRS: Mapping[Any, Callable[..., Any]] = {
     aten.exp.default: _exp,
     aten.polar.default: lambda size, angle: Pair(size * angle.cos(), size * angle.sin()),
     aten.complex.default: Pair,
-    aten.where.self: lambda condition, x, y: Pair(*map(partial(torch.where, condition), Pair.of(x), Pair.of(y))),
+    aten.where.self: lambda condition, x, y: Pair(
+        *(torch.where(condition, a, b) for a, b in zip(Pair.of(x), Pair.of(y), strict=True))
+    ),
     aten.full_like.default: lambda x, value, **how: Pair(
         torch.full_like(x.re, value.real), torch.full_like(x.im, value.imag)
     ),
