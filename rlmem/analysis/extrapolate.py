@@ -15,7 +15,7 @@ from rlmem.config.overrides import parse
 from rlmem.core.errors import UserError
 from rlmem.core.seeding import Streams
 from rlmem.record.figures import COLOURS, figure
-from rlmem.run.environments import EVAL_ENVS, evaluation_node
+from rlmem.run.nodes import EVAL_ENVS, evaluation_node
 
 OFFSETS = (0, 1, 2, 3, 4, 8, 16, 32)
 """Letters beyond the trained length n (Lu et al. 2024, arXiv:2405.17358, figure 14); n - floor(n / 2) is added."""

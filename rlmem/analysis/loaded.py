@@ -18,7 +18,7 @@ from rlmem.core.seeding import Streams
 from rlmem.core.types import Batch
 from rlmem.record.checkpoint import step_of
 from rlmem.run.assemble import Parts, assemble, assemble_trained
-from rlmem.run.environments import make_evaluation_env, require_same_spaces
+from rlmem.run.nodes import make_evaluation_env, require_same_spaces
 from rlmem.run.stored import checkpoint_of, checkpoints, load_agent, refuse_others, stored_config
 
 MOST = 1024

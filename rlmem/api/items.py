@@ -10,7 +10,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from rlmem.api.overrides import absolute, tabular
+from rlmem.api.make import absolute, tabular
 from rlmem.evidence import catalog
 from rlmem.evidence.items import runner_of
 from rlmem.evidence.tables import tables

@@ -1,15 +1,39 @@
-"""Environments and memories by the names that the command line has for them."""
+"""Environments and memories by their names on the command line, and arguments of Python as they are typed there."""
 
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
 from gymnasium.vector import VectorEnv
 
-from rlmem.api.overrides import in_group
 from rlmem.config.compose import load
+from rlmem.config.overrides import assignment
 from rlmem.memory import Memory
-from rlmem.run import environments, nodes
+from rlmem.run import nodes
 from rlmem.run.assemble import choose_device
+
+
+def as_typed(values: Mapping[str, Any]) -> list[str]:
+    """`key=value` of each argument: numbers, texts, None, lists and dictionaries of these."""
+    return [assignment(key, value) for key, value in values.items()]
+
+
+def absolute(path: str | Path) -> Path:
+    """The path as it is meant now: another current folder later changes nothing."""
+    return Path(path).expanduser().absolute()
+
+
+def in_group(group: str, option: str, values: Mapping[str, Any]) -> list[str]:
+    """An option of a group, and keys of that group."""
+    return [f"{group}={option}", *as_typed({f"{group}.{key}": value for key, value in values.items()})]
+
+
+def tabular(rows: Iterable[Mapping[str, Any]]) -> Any:
+    """A pandas.DataFrame if pandas is installed, else a list of dicts."""
+    return import_module("pandas").DataFrame(rows) if find_spec("pandas") else list(rows)
 
 
 def make_env(name: str, num_envs: int = 1, **options: Any) -> VectorEnv:
@@ -24,7 +48,7 @@ def make_env(name: str, num_envs: int = 1, **options: Any) -> VectorEnv:
     It resets itself in the step after an episode's end (Gymnasium's NEXT_STEP autoreset). Raises UserError for an
     unknown name, key or value.
     """
-    return environments.make_env(load(in_group("env", name, options)), num_envs, every_leaf=True)
+    return nodes.make_env(load(in_group("env", name, options)), num_envs, every_leaf=True)
 
 
 def make_memory(name: str, input_size: int, device: str | torch.device = "cpu", **options: Any) -> Memory:

@@ -8,7 +8,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from rich.console import Console
 
-from rlmem.api.overrides import absolute, as_typed, tabular
+from rlmem.api.make import absolute, as_typed, tabular
 from rlmem.config import compose
 from rlmem.core.errors import UserError
 from rlmem.core.parallel import launched
@@ -17,8 +17,8 @@ from rlmem.record import rundir
 from rlmem.record.recorder import read_jsonl
 from rlmem.run import stored
 from rlmem.run import train as course
-from rlmem.run.environments import make_evaluation_env
 from rlmem.run.evaluate import evaluate_run
+from rlmem.run.nodes import make_evaluation_env
 from rlmem.run.trained import TrainedAgent, open_agent
 
 

@@ -1,11 +1,13 @@
 """The command line: `rlmem VERB [flags] [key=value ...]`. Each verb is a file of this package; see `toolkit`."""
 
+import argparse
 import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from rlmem.commands.toolkit import Parser, module_of
+from rlmem.config.messages import mistake, nearest
 from rlmem.core import command
 from rlmem.core.command import show
 
@@ -70,8 +72,6 @@ def _verb(arguments: Sequence[str]) -> str | None:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    from rlmem.config.messages import mistake, nearest
-
     wants_help, verb = any(map(_asks_for_help, arguments)), _verb(arguments)
     if verb in VERBS:
         arguments.remove(verb)
@@ -87,9 +87,7 @@ def _dispatch(arguments: list[str]) -> int:
     if wants_help or not arguments:
         show(HELP)
     elif arguments[0] == "--completion":
-        from rlmem.commands.completion import script
-
-        show(script(" ".join(arguments[1:]), VERBS))
+        show(completion(" ".join(arguments[1:])))
     elif "--version" in arguments:
         from rlmem import __version__
 
@@ -98,3 +96,35 @@ def _dispatch(arguments: list[str]) -> int:
         wrong, example = verb or arguments[0], "rlmem train memory=ffm"
         raise mistake(wrong, "no such command", near=nearest(wrong, VERBS), accepted=VERBS, example=example)
     return 0
+
+
+def completion(shell: str) -> str:
+    """A script that completes commands, flags, options of groups and paths in a shell; UserError for an unknown one.
+
+    shell: bash, zsh, or another of shtab's
+    """
+    import shtab
+
+    from rlmem.config.catalog import catalog
+
+    if shell not in shtab.SUPPORTED_SHELLS:
+        known, example = shtab.SUPPORTED_SHELLS, 'eval "$(rlmem --completion bash)"'
+        where = f"--completion {shell}".strip()
+        raise mistake(where, "no such shell", near=nearest(shell, known), accepted=known, example=example)
+    groups = {group: options for group, options in catalog().items() if group not in ("experiment", "launcher")}
+    parser = argparse.ArgumentParser("rlmem", add_help=False)
+    for flag in ("--help", "--version", "--debug"):
+        parser.add_argument(flag, action="store_true")
+    parser.add_argument("--completion", choices=shtab.SUPPORTED_SHELLS)
+    commands = parser.add_subparsers()
+    for verb, purpose in VERBS.items():
+        for action in commands.add_parser(verb, parents=[Parser(verb)], add_help=False, help=purpose)._actions:
+            if action.metavar == "key=value" or (verb in ("sweep", "population") and action.metavar == "WHAT"):
+                action.choices = [f"{group}={option}" for group, found in groups.items() for option in found]
+            elif verb == "list" and action.metavar == "GROUP":
+                action.choices = [*groups, "experiment", "claim", "metric"]
+            elif action.metavar in ("RUN", "DIR"):
+                action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+            elif action.metavar == "FILE":
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+    return shtab.complete(parser, shell)

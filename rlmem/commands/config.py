@@ -29,7 +29,7 @@ def run(overrides: Overrides, *, json: Flag = False, schema: Schema | None = Non
         --schema memory > memory.schema.json
     """
     if schema:
-        from rlmem.config.editors import schema as schema_of
+        from rlmem.config.validate import schema as schema_of
 
         show(dumps(schema_of(schema), indent=2))
         return

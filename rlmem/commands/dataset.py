@@ -54,40 +54,21 @@ def run(
         return show(_info(places, overrides, json))
     if out is None:
         raise mistake(f"rlmem dataset {action}", "needs --out FILE", example=EXAMPLE)
-    with stdout_to_stderr():
-        if action == "generate":
-            found = _generated(places, overrides, out, episodes, random, greedy, seed, trust)
-        else:
-            found = _imported(places, overrides, out)
-    show(f"wrote {out}: {_line(found)}")
-
-
-def _generated(
-    places: Sequence[str],
-    overrides: Sequence[str],
-    out: Path,
-    episodes: int,
-    random: bool,
-    greedy: bool,
-    seed: int,
-    trust: bool,
-) -> Any:
-    if random == bool(places) or bool(overrides) != random:
+    if action == "generate" and (random == bool(places) or bool(overrides) != random):
         raise mistake("rlmem dataset generate", "needs runs, or --random with env=NAME", example=EXAMPLE)
-    from rlmem.run.dataset import from_random, from_runs
-
-    if random:
-        return from_random(overrides, episodes, out, seed)
-    return from_runs(places, episodes, out, seed, greedy, trust)
-
-
-def _imported(places: Sequence[str], overrides: Sequence[str], out: Path) -> Any:
-    if len(places) != 1 or not any(text.startswith("env=") for text in overrides):
+    if action == "import" and (len(places) != 1 or not any(text.startswith("env=") for text in overrides)):
         example = "rlmem dataset import FILE.hdf5 env=hopper --out data/hopper.hdf5"
         raise mistake("rlmem dataset import", "needs one file and env=NAME", example=example)
-    from rlmem.run.dataset import imported
+    from rlmem.run.dataset import from_random, from_runs, imported
 
-    return imported(Path(places[0]), overrides, out)
+    with stdout_to_stderr():
+        if action == "import":
+            found = imported(Path(places[0]), overrides, out)
+        elif random:
+            found = from_random(overrides, episodes, out, seed)
+        else:
+            found = from_runs(places, episodes, out, seed, greedy, trust)
+    show(f"wrote {out}: {_line(found)}")
 
 
 def _info(places: Sequence[str], overrides: Sequence[str], json: bool) -> str:
@@ -102,11 +83,9 @@ def _info(places: Sequence[str], overrides: Sequence[str], json: bool) -> str:
         lengths, returns = found.lengths, found.returns
         numbers = {"episodes": len(lengths), "transitions": len(found.rewards), "returns": returns.tolist()}
         return dumps({"file": places[0], **numbers, "intact": intact, "attrs": attrs}, indent=2, default=str)
-    lines = [
-        f"{places[0]}: {_line(found)}",
-        *(printable(brief(f"  {name}: {value}", 2000)) for name, value in attrs.items()),
-    ]
-    return "\n".join([*lines, *([] if intact else ["  the observations are not those that were written"])])
+    lines = [printable(brief(f"  {name}: {value}", 2000)) for name, value in attrs.items()]
+    lines += [] if intact else ["  the observations are not those that were written"]
+    return "\n".join([f"{places[0]}: {_line(found)}", *lines])
 
 
 def _parsed(text: Any) -> Any:

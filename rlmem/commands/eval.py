@@ -55,8 +55,12 @@ def run(
     if wrong := [text for text in video if text not in ("video=true", "video=false")]:
         raise mistake(wrong[0], "expected true or false", example="rlmem eval RUN video=true")
     settings, more = (episodes, seed, overrides), ("video=true" in video, trust)
-    problems = list[str]()
-    agents = places if _is_run(places) else _found(places, problems)
+    problems, agents = list[str](), places
+    if len(places) > 1 or not (places[0][0] / "config.yaml").is_file():
+        from rlmem.evidence.page.find import run_dirs
+
+        found = [(run_dir, which) for place, which in places for run_dir in run_dirs(place, problems)]
+        agents = list(dict.fromkeys(found))
     if agents == places and len(agents) == 1 and not csv:
         (run_dir, step), *_ = agents
         with stdout_to_stderr():
@@ -97,17 +101,6 @@ def _matching(word: str, step: int | str | None) -> list[Source]:
     from rlmem.run.stored import checkpoint_of
 
     return [(Path(path), step) for path in sorted(glob(word))] or [checkpoint_of(word, step)]
-
-
-def _is_run(places: Sequence[Source]) -> bool:
-    return len(places) == 1 and os.path.isfile(places[0][0] / "config.yaml")
-
-
-def _found(places: Sequence[Source], problems: list[str]) -> list[Source]:
-    """The run directories at and below these places, each once for a checkpoint; see `run_dirs`."""
-    from rlmem.evidence.page.find import run_dirs
-
-    return list(dict.fromkeys((run_dir, step) for place, step in places for run_dir in run_dirs(place, problems)))
 
 
 def _require_writable(path: Path) -> None:

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from rlmem.commands.toolkit import Flag, Words, stdout_to_stderr
 from rlmem.config.messages import mistake, nearest, shell
 from rlmem.core.command import show
-from rlmem.core.errors import UserError
 from rlmem.core.received import dumps
 
 PRINTS = True
@@ -71,9 +70,6 @@ class Listing(NamedTuple):
 def _listing(group: str, lines: Sequence[str], groups: Groups) -> Listing:
     from rlmem.config.catalog import as_text, columns
 
-    def described(names: Sequence[str]) -> dict[str, str]:
-        return {name: text for name, text in groups[group].items() if not names or name in names}
-
     if group == "env":
         from rlmem.run import env_table
 
@@ -96,15 +92,15 @@ def _listing(group: str, lines: Sequence[str], groups: Groups) -> Listing:
         data = lambda names: [dict(zip(claims(names).columns, row, strict=True)) for row in claims(names).rows]  # noqa: E731
         text = lambda names, markdown: claims(names).markdown() if markdown else claims(names).text()  # noqa: E731
         return Listing(list(papers()), data, text)
+    every, layout = _options(groups.get(group, {})), lambda described: as_text({group: described})
     if group == "metric":
         from rlmem.record.metrics import METRICS
 
         every = [{"name": name, "logged_by": by, "description": text} for name, (by, text) in METRICS.items()]
-        data = lambda names: [metric for metric in every if not names or metric["name"] in names]  # noqa: E731
-        text = lambda names, _: columns({it["name"]: it["description"] for it in data(names)})  # noqa: E731
-        return Listing(list(METRICS), data, text)
-    text = lambda names, _: as_text({group: described(names)})  # noqa: E731
-    return Listing(list(groups[group]), lambda names: _options(described(names)), text)
+        layout = columns
+    data = lambda names: [row for row in every if not names or row["name"] in names]  # noqa: E731
+    text = lambda names, _: layout({row["name"]: row["description"] for row in data(names)})  # noqa: E731
+    return Listing([row["name"] for row in every], data, text)
 
 
 def _options(options: Mapping[str, str]) -> list[dict[str, str]]:
@@ -146,20 +142,12 @@ def _asked(words: Iterable[str], lines: Sequence[str], groups: Groups) -> dict[s
             group = word
             asked.setdefault(group, (_listing(group, lines, groups), []))
         elif group:
-            raise _no_name(word, group, asked[group][0].names, known)
+            names = asked[group][0].names
+            what, near = f"nothing of that name in {group}, and no group", nearest(word, [*names, *known])
+            short = [name for name in names if "/" not in name] if group != "metric" else ()
+            raise mistake(word, what, near=near, accepted=short, example=f"rlmem list {shell(group)}")
         else:
-            raise _no_group(word, groups, known)
+            home = next((group for group, options in groups.items() if word in options), None)
+            example = f"rlmem list {shell(home, word)}" if home else "rlmem list memory"
+            raise mistake(word, "no such group", near=nearest(word, known), accepted=known, example=example)
     return asked
-
-
-def _no_name(word: str, group: str, names: Sequence[str], known: Sequence[str]) -> UserError:
-    what, near = f"nothing of that name in {group}, and no group", nearest(word, [*names, *known])
-    short = [name for name in names if "/" not in name] if group != "metric" else ()
-    return mistake(word, what, near=near, accepted=short, example=f"rlmem list {shell(group)}")
-
-
-def _no_group(word: str, groups: Groups, known: Sequence[str]) -> UserError:
-    """The example is the group in which the word is a name, if there is one."""
-    home = next((group for group, options in groups.items() if word in options), None)
-    example = f"rlmem list {shell(home, word)}" if home else "rlmem list memory"
-    return mistake(word, "no such group", near=nearest(word, known), accepted=known, example=example)

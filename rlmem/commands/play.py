@@ -35,7 +35,7 @@ def run(
     config = load(overrides)
     from rlmem.acting.film import play
     from rlmem.acting.workers import closing
-    from rlmem.run.environments import make_env
+    from rlmem.run.nodes import make_env
     from rlmem.run.stored import refuse_others
 
     accepted = ("env", "env.*", "wrapper", "wrapper.*", "hydra.*")

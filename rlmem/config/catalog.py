@@ -75,11 +75,11 @@ def as_text(groups: Catalog) -> str:
 def columns(rows: dict[str, str]) -> str:
     """Names and texts side by side in at most 100 columns, the texts wrapped."""
     left = max(map(len, rows), default=0) + 4
+    wrapped = textwrap.TextWrapper(max(left + 20, 100), subsequent_indent=" " * left)
     lines = []
     for name, text in rows.items():
-        wrapped = textwrap.wrap(text, max(20, 100 - left)) or [""]
-        lines.append(f"  {name:<{left - 2}}{wrapped[0]}".rstrip())
-        lines += [" " * left + line for line in wrapped[1:]]
+        wrapped.initial_indent = f"  {name:<{left - 2}}"
+        lines.append(wrapped.fill(text) or f"  {name}")
     return "\n".join(lines)
 
 

@@ -51,7 +51,7 @@ from rlmem.config.overrides import (
     parse,
 )
 from rlmem.config.paths import conf_dir, own_dirs
-from rlmem.config.schema import SECTIONS, SUPPLIED, WRAPPER, Settings, TopLevel
+from rlmem.config.schema import GROUPS, NODES, SECTIONS, WRAPPER, Settings, TopLevel
 from rlmem.config.targets import signature_node
 from rlmem.config.validate import MISSING, Refusal, validate
 from rlmem.core.errors import UserError, first_line
@@ -133,7 +133,9 @@ def apply(config: Config, overrides: Sequence[str]) -> Config:
 
     Raises one UserError, however much of the stored configuration is missing or wrong.
     """
-    missing = [Refusal(group, "is missing", MISSING) for group in (*SUPPLIED, *SECTIONS) if group not in config.values]
+    missing = [
+        Refusal(group, "is missing", MISSING) for group in (*GROUPS, "logger", *SECTIONS) if group not in config.values
+    ]
     values, refused = validate(config.values)
     if faults := missing + refused:
         more = f"; {len(faults) - 1} other values are missing or wrong, too" if len(faults) > 1 else ""
@@ -192,13 +194,13 @@ def compose_base(overrides: Sequence[str]) -> tuple[Base, list[Override], list[s
                 # Other groups always keep their keys: environments share most of them.
                 if key == "memory._target_" and is_class("memory", value) and not chooses_memory:
                     lines.append(f"memory={value}")
-                    classes.append((line, "memory", value))
+                    classes.append((line, "memory", str(value)))
             elif problem := choice_problem(override, options):
                 problems.append(problem)
             else:
                 lines.append(line)
                 if is_class(key, value) and value not in options[key]:
-                    classes.append((line, key, value))
+                    classes.append((line, key, str(value)))
         try:
             nodes = tuple(_offer(*which) for which in classes)
             return _compose(tuple(lines), (nodes, _files(hydra))), assignments, problems
@@ -211,7 +213,7 @@ def compose_base(overrides: Sequence[str]) -> tuple[Base, list[Override], list[s
 def _offer(line: str, group: str, name: str) -> str:
     """Make a class an option of its group, with the arguments that have defaults; returns the option as text."""
     try:
-        node = signature_node(name, SUPPLIED[group])
+        node = signature_node(name, NODES[group].supplied)
     except UserError as error:
         raise UserError(f"{line}: {error}") from error
     ConfigStore.instance().store(name, node, group)

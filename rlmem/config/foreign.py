@@ -8,20 +8,8 @@ from typing import Any
 
 from rlmem.config.messages import mistake
 from rlmem.config.overrides import leaf_paths
-from rlmem.config.schema import GROUPS
+from rlmem.config.schema import GROUPS, NODES
 from rlmem.core.moved import current
-
-PACKAGES = {
-    "memory": ("rlmem.memory",),
-    "algo": ("rlmem.algos",),
-    "batching": ("rlmem.batching",),
-    "encoder": ("rlmem.agents",),
-    "env": ("rlmem_envs",),
-    "wrapper": ("rlmem_envs.wrappers",),
-    "logger": ("rlmem.record.loggers",),
-    "callbacks": (),
-}
-"""The packages of each group's classes. A foreign configuration may import nothing else, even of rlmem."""
 
 REACHING = ("algo.replay_dir", "algo.ray_address")
 """Keys that name a folder to write to, or a server whose answers are unpickled."""
@@ -39,13 +27,14 @@ LAUNCHING = re.compile(r"[-+~]*(hydra|launcher)\b")
 def foreign_problems(values: Mapping[str, Any]) -> dict[str, str]:
     """{dotted key: why it is refused} of a configuration that another user wrote."""
     found = {}
-    every = sum(PACKAGES.values(), ())  # for a section that is not a group, such as a misspelt one: nothing is built
+    every = sum((nodes.packages for nodes in NODES.values()), ())  # for a misspelt group, of which nothing is built
     for path, value in leaf_paths(values, lists=True):
         group, key = path.split(".")[0], path.rpartition(".")[2]
         if value in (None, {}, []):
             continue
         if key == "_target_":
-            if not any(current(str(value)).startswith(f"{package}.") for package in PACKAGES.get(group, every)):
+            packages = NODES[group].packages if group in NODES else every
+            if not any(current(str(value)).startswith(f"{package}.") for package in packages):
                 found[path] = f"`{value}` is code outside rlmem"
         elif path in REACHING:
             found[path] = f"`{value}` is a place outside the run"

@@ -12,9 +12,9 @@ from hydra.core.override_parser.types import Override, Quote, QuotedString, Rang
 from hydra.errors import HydraException
 
 from rlmem.config.catalog import default_choices, option_keys
+from rlmem.config.catalog import options as options_of
 from rlmem.config.messages import SYNONYMS, mistake, nearest, nearest_key, sentence, shell, to_text
-from rlmem.config.paths import conf_dir
-from rlmem.config.schema import GROUPS, SUPPLIED
+from rlmem.config.schema import GROUPS, NODES
 from rlmem.core.errors import UserError, brief
 
 EXAMPLE = "rlmem train memory=ffm"
@@ -216,7 +216,7 @@ def _setting(key: str, tree: Tree) -> str:
 def _unknown_key(line: str, parts: list[str], node: Tree, tree: Tree, options: Options) -> str:
     *parents, name = parts
     group = parents[0] if parents else ""
-    if name in SUPPLIED.get(group, ()):
+    if group in NODES and name in NODES[group].supplied:
         return sentence(line, f"`{name}` is supplied at run time, not by the configuration")
     prefix = "".join(f"{parent}." for parent in parents)
     accepted = sorted(str(key) for key in node if not str(key).startswith("_"))
@@ -226,7 +226,10 @@ def _unknown_key(line: str, parts: list[str], node: Tree, tree: Tree, options: O
     groups = [group for group, names in options.items() if name in names]
     near = near or [f"{g}={name if '_target_' in tree[g] else to_text([*tree[g], name])}" for g in groups]
     what = "no such key" if accepted else f"`{'.'.join(parents)}` has no keys"
-    option = _option_with(group, name) if parents == [group] and "=" in line else None
+    files = options_of()[group] if parents == [group] and "=" in line and group in options else {}
+    prefixed = f"{group}.{name}="
+    having = (it for it, file in files.items() if any(key.startswith(prefixed) for key in option_keys(group, file)))
+    option = next(having, None)
     if option is None:
         example = _example(near, tree, options)
     else:
@@ -234,17 +237,8 @@ def _unknown_key(line: str, parts: list[str], node: Tree, tree: Tree, options: O
     return sentence(line, what, near=near, accepted=accepted, example=example)
 
 
-def _option_with(group: str, name: str) -> str | None:
-    """The first shipped option of a group that has a key of this name; None: none has."""
-    files = sorted((conf_dir() / group).glob("[!_]*.yaml"))
-    found = (file for file in files if any(key.startswith(f"{group}.{name}=") for key in option_keys(group, file)))
-    return next((file.stem for file in found), None)
-
-
 def _example(near: list[str], tree: Tree, options: Options) -> str:
-    name = near[0] if near else "memory"
-    if name in ("memory", "memory=ffm"):
+    if not near:
         return EXAMPLE
-    if name in options:
-        name = f"{name}={options[name][0]}"
+    name = f"{near[0]}={to_text(default_choices()[near[0]])}" if near[0] in options else near[0]
     return f"rlmem train {shell(name) if '=' in name else _setting(name, tree)}"

@@ -7,24 +7,43 @@ from annotated_types import Ge, Gt, Le, Lt
 
 Positive = Annotated[int, Gt(0)]
 
-SUPPLIED = {
-    "memory": {"input_size"},
-    "env": {"seed"},
-    "encoder": {"observation_space", "action_space"},
-    "algo": set(),
-    "batching": set(),
-    "logger": {"run_dir", "run"},
-}
-"""The groups of a run, and the constructor arguments that `rlmem.run.train` supplies, not the configuration."""
 
-GROUPS = ("memory", "env", "encoder", "batching", "algo")
-"""The groups of one node, a class with its arguments."""
+@dataclass(frozen=True)
+class Nodes:
+    """What is known of a group's classes before any is imported.
+
+    kinds: dotted names of the classes, from one of which they derive
+    packages: where those lie that another user may name
+    supplied: the constructor arguments that `rlmem.run` supplies, not the configuration
+    """
+
+    kinds: tuple[str, ...]
+    packages: tuple[str, ...] = ()
+    supplied: tuple[str, ...] = ()
+
 
 WRAPPER = "wrapper"
 """The group of several options with a node for each wrapper of the environment, by its name, from the inside out."""
 
 CALLBACKS = "callbacks"
 """The key with a node of each callback, by a name of the user's choice."""
+
+VECTOR = "gymnasium.vector.VectorEnv"
+
+NODES = {
+    "memory": Nodes(("rlmem.memory.base.Memory",), ("rlmem.memory",), ("input_size",)),
+    "env": Nodes((VECTOR, "rlmem.algos.supervised.classify.Labelled"), ("rlmem_envs",), ("seed",)),
+    "encoder": Nodes(("rlmem.agents.encoder.InputEncoder",), ("rlmem.agents",), ("observation_space", "action_space")),
+    "algo": Nodes(("rlmem.algos.base.Learner",), ("rlmem.algos",)),
+    "batching": Nodes(("rlmem.batching.base.Batching",), ("rlmem.batching",)),
+    "logger": Nodes(("rlmem.record.recorder.Logger",), ("rlmem.record.loggers",), ("run_dir", "run")),
+    WRAPPER: Nodes((VECTOR,), ("rlmem_envs.wrappers",), ("env",)),
+    CALLBACKS: Nodes(("rlmem.loops.callbacks.Callback",)),
+}
+"""The groups whose values are classes with their arguments: one node, or a mapping from names to nodes."""
+
+GROUPS = ("memory", "env", "encoder", "batching", "algo")
+"""The groups of one node, a class with its arguments."""
 
 
 @dataclass(kw_only=True)

@@ -46,18 +46,6 @@ def signature_node(target: str, supplied: Collection[str]) -> dict[str, Any]:
     return node
 
 
-def require_kind(where: str, target: str, kinds: type | tuple[type, ...]) -> None:
-    """Raise UserError unless `target` derives from one of `kinds` or is annotated to return one; nothing is called.
-
-    where: the beginning of the message
-    """
-    if not makes(found := locate(target), kinds):
-        classes = kinds if isinstance(kinds, tuple) else (kinds,)
-        names = [f"{kind.__module__}.{kind.__name__}" for kind in classes]
-        says = "" if inspect.isclass(found) else " (a function says so by its annotation, `-> ...`)"
-        raise UserError(f"{where}: {target} gives no {' or '.join(names)}{says}; e.g. derive it from {names[0]}")
-
-
 def makes(found: Callable[..., Any], kinds: type | tuple[type, ...]) -> bool:
     """Whether a class is derived from one of `kinds`, or a function says that it returns one."""
     if inspect.isclass(found):

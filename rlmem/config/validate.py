@@ -1,26 +1,30 @@
-"""Checks every value against the annotation of its constructor argument: the code is the schema."""
+"""Checks every value against the annotation of its constructor argument: the code is the schema.
+
+It also makes JSON schemas of the annotations, by which editors check and complete files (`rlmem config --schema`). What
+these accept may still be refused: choices that do not go together, and classes that are not rlmem's own.
+"""
 
 import inspect
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import SchemaError
 
-from rlmem.config.catalog import leaves
+from rlmem.config.catalog import content_of, leaves, options
 from rlmem.config.messages import choices, describe, got, nearest, nearest_key
 from rlmem.config.paths import conf_dir
-from rlmem.config.schema import CALLBACKS, SECTIONS, SUPPLIED, WRAPPER, TopLevel
+from rlmem.config.schema import CALLBACKS, GROUPS, NODES, SECTIONS, WRAPPER, TopLevel
 from rlmem.config.targets import annotation, locate, maker, makes, parameters, takes_any_keyword
 from rlmem.core.errors import UserError
 from rlmem.core.moved import current
 from rlmem.core.received import map_values
 
 MISSING = "???"
-NAMED = {"logger": SUPPLIED["logger"], WRAPPER: ("env",), CALLBACKS: ()}
-"""The keys with a node for each name, and the arguments that these nodes get at run time."""
+Kinds = Sequence[str | type]
+"""Classes, or their dotted names, from one of which a class derives; []: any will do."""
 _STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
@@ -40,12 +44,10 @@ def validate(values: dict[str, Any], only: Collection[str] | None = None) -> tup
     for name in values if only is None else only:
         if name in SECTIONS:
             checked[name] = check.arguments(name, values[name], SECTIONS[name])
-        elif name in NAMED:
-            checked[name] = check.nodes(name, values[name], NAMED[name])
-        elif name in SUPPLIED:
-            checked[name] = check.node(name, values[name], SUPPLIED[name])
-    sections = {*SECTIONS, *SUPPLIED, CALLBACKS, WRAPPER}
-    scalars = [name for name in values if name not in sections and (only is None or name in only)]
+        elif name in NODES:
+            of_group = check.node if name in GROUPS else check.nodes
+            checked[name] = of_group(name, values[name], NODES[name].supplied, NODES[name].kinds)
+    scalars = [name for name in values if name not in {*SECTIONS, *NODES} and (only is None or name in only)]
     run = check.arguments("", {name: values[name] for name in scalars}, TopLevel, complete=only is None)
     return checked | run, check.refusals
 
@@ -75,18 +77,18 @@ class _Check:
         self.refusals.append(Refusal(path, what, value, near, accepted))
         return value
 
-    def nodes(self, path: str, entries: Any, supplied: Collection[str]) -> Any:
+    def nodes(self, path: str, entries: Any, supplied: Collection[str], kinds: Kinds) -> Any:
         """A mapping from names to nodes. {} is the local logger, for which nothing is built."""
         if not isinstance(entries, dict):
             return self.refuse(path, "expected a mapping {name: {_target_: module.Class}}", entries)
         local = [name for name, node in entries.items() if node == {} and path == "logger"]
-        checked = {name: self.node(f"{path}.{name}", entries[name], supplied) for name in entries if name not in local}
-        return entries | checked
+        nodes = {name: node for name, node in entries.items() if name not in local}
+        return entries | {name: self.node(f"{path}.{name}", node, supplied, kinds) for name, node in nodes.items()}
 
-    def node(self, path: str, node: Any, supplied: Collection[str], made: Any = None) -> Any:
-        """The node at `path`; its `_target_` gets the arguments `supplied` at run time and must derive from `made`."""
+    def node(self, path: str, node: Any, supplied: Collection[str], kinds: Kinds) -> Any:
+        """The node at `path`; its `_target_` gets the arguments `supplied` at run time and makes one of `kinds`."""
         target = node.get("_target_") if isinstance(node, dict) else None
-        if wrong := _problem_of_target(path, target, supplied, made):
+        if wrong := _problem_of_target(path, target, supplied, kinds):
             self.refuse(f"{path}._target_", wrong, target)
             return node
         found, special = locate(node["_target_"]), ("_target_", "evaluation") if path == "env" else ("_target_",)
@@ -106,7 +108,8 @@ class _Check:
                 near = nearest(value, choices(kind)) if isinstance(value, str) else []
                 return self.refuse(path, f"expected {describe(kind)}, got {got(value)}", value, near)
         if isinstance(value, dict):
-            return self.node(path, value, supplied, get_args(made)[1])
+            result = get_args(made)[1]
+            return self.node(path, value, supplied, (result,) if inspect.isclass(result) else ())
         target = value if isinstance(value, str) and "." in value else _target_of(path.partition(".")[0], value)
         near = [f"{path}._target_={target}"] if target else []
         return self.refuse(path, "expected a mapping such as {_target_: rlmem.memory.gru.GRU}", value, near)
@@ -135,7 +138,7 @@ class _Check:
         return checked
 
 
-def _problem_of_target(path: str, target: Any, supplied: Collection[str], made: Any) -> str | None:
+def _problem_of_target(path: str, target: Any, supplied: Collection[str], kinds: Kinds) -> str | None:
     """Why `target` cannot be called for the node at `path`; None if it can."""
     if not isinstance(target, str):
         return "expected a class or function, as package.module.Name"
@@ -144,19 +147,23 @@ def _problem_of_target(path: str, target: Any, supplied: Collection[str], made: 
         names, takes_any = parameters(found).keys(), takes_any_keyword(found)
     except UserError as error:
         return str(error)
-    if inspect.isclass(made) and not makes(found, made):
-        return f"expected a subclass of {_name(made)}"
     if inspect.isabstract(found):
         missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
         return f"{_name(found)} is abstract, it does not define {missing}"
-    if path == "env" or takes_any or not (refused := sorted(set(supplied) - names)):  # environments are seeded by reset
-        return None
-    return f"{_name(found)} does not take `{'`, `'.join(refused)}`, supplied at run time"
+    refused = sorted(set(supplied) - names)
+    if refused and not takes_any and path != "env":  # environments are seeded by reset
+        return f"{_name(found)} does not take `{'`, `'.join(refused)}`, supplied at run time"
+    classes: Iterator[Any] = (locate(kind) if isinstance(kind, str) else kind for kind in kinds)
+    if kinds and not any(makes(found, kind) for kind in classes):  # the first is often enough
+        bases = [kind if isinstance(kind, str) else _name(kind) for kind in kinds]
+        says = "" if inspect.isclass(found) else " (a function says so by its annotation, `-> ...`)"
+        return f"{_name(found)} gives no {' or '.join(bases)}{says}; derive it from {bases[0]}"
+    return None
 
 
 def _target_of(group: str, option: Any) -> str | None:
     """The target of the shipped option with the nearest name."""
-    files = {file.stem: file for file in (conf_dir() / group).glob("[!_]*.yaml")}
+    files = options().get(group, {})
     paths = [leaf for name in nearest(option, files) for leaf in leaves(files[name]) if leaf.path.endswith("_target_")]
     return paths[0].text if len(paths) == 1 else None  # of several targets, none stands for the option
 
@@ -164,3 +171,67 @@ def _target_of(group: str, option: Any) -> str | None:
 def _name(target: Callable[..., Any]) -> str:
     named = target if hasattr(target, "__qualname__") else type(target)  # a callable need not have a name
     return "config.yaml" if target is TopLevel else f"{named.__module__}.{named.__qualname__}"
+
+
+Schema = dict[str, Any]
+
+LATER = {"type": "string", "pattern": r"^\$\{.*\}$|^\?\?\?$"}
+"""A value that OmegaConf fills in, or one that has to be given."""
+WHOLE = "config"
+"""The name of the schema of a whole configuration, and of files with `# @package _global_`."""
+
+
+def schema(name: str = WHOLE) -> Schema:
+    """The schema of files of one kind: `config`, or a group of GROUPS."""
+    named = {"type": "object", "additionalProperties": {"type": "object"}}
+    whole = _of(TopLevel, "")["properties"] | {section: _of(keys, "") for section, keys in SECTIONS.items()}
+    del whole["_target_"]
+    whole |= {group: _ref(group) for group in GROUPS} | {"logger": named, WRAPPER: named, CALLBACKS: named}
+    definitions = {group: _node(group) for group in GROUPS} | {WHOLE: _object(whole | {"hydra": {"type": "object"}})}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_ref(name), "$defs": definitions}
+
+
+def _node(group: str) -> Schema:
+    """A class of a group with its arguments, or some of its arguments alone."""
+    contents = [content_of(file) for file in sorted((conf_dir() / group).glob("*.yaml"))]
+    # The class of most algorithms is in a whole configuration.
+    targets = dict.fromkeys(content.get(group, content).get("_target_") for content in contents)
+    known = {target: _of(locate(target), group) for target in targets if target}
+    every: dict[str, Any] = {}
+    for one in known.values():
+        for key, value in one["properties"].items():
+            every.setdefault(key, {"anyOf": []})["anyOf"].append(value)
+    cases = [
+        {"if": {"properties": {"_target_": {"const": target}}, "required": ["_target_"]}, "then": accepted}
+        for target, accepted in known.items()
+    ]
+    without: Schema = {"if": {"not": {"required": ["_target_"]}}, "then": _object(every)}
+    return {"type": "object", "properties": {"_target_": {"type": "string"}}, "allOf": [*cases, without]}
+
+
+def _of(target: Callable[..., Any], group: str) -> Schema:
+    """The arguments of a target, without those that a group gets at run time."""
+    special = {"_target_": {"type": "string"}, "defaults": {"type": "array"}}
+    special |= {"evaluation": {"type": "object"}, "num_envs": {}} if group == "env" else {}
+    taken = {name: p for name, p in parameters(target).items() if not group or name not in NODES[group].supplied}
+    typed = {name: _typed(annotation(p, target), group) for name, p in taken.items()}
+    return _object(special | typed, more=takes_any_keyword(target))
+
+
+def _object(properties: Schema, more: bool = False) -> Schema:
+    return {"type": "object", "properties": properties, "additionalProperties": more}
+
+
+def _ref(group: str) -> Schema:
+    return {"$ref": f"#/$defs/{group}"}
+
+
+def _typed(kind: Any, group: str) -> Schema:
+    """The values of a type; a Callable is a node of the same group."""
+    if made := maker(kind):
+        return _ref(group) if made is kind else {"anyOf": [_ref(group), {"type": "null"}]}
+    try:
+        found = TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True)).json_schema()
+    except (SchemaError, PydanticUserError, PydanticUndefinedAnnotation):
+        return {}
+    return {"anyOf": [found, LATER]} if found else {}

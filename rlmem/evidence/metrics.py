@@ -7,11 +7,10 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import yaml
 from numpy.typing import ArrayLike
 
 from rlmem.config import plainyaml
-from rlmem.config.catalog import default_choices, with_parents
+from rlmem.config.catalog import default_choices, node_of
 from rlmem.config.messages import mistake, nearest
 from rlmem.config.paths import conf_dir
 from rlmem.config.targets import locate
@@ -236,8 +235,7 @@ def range_of_returns(env: str) -> Range:
     shipped = {file.stem: file for file in (conf_dir() / "env").glob("[!_]*.yaml")}  # a name may come from elsewhere
     if env not in shipped:
         return ANY
-    parts = with_parents(shipped[env])
-    node = {k: v for part in parts for k, v in yaml.safe_load(part.read_text(encoding="utf-8")).items()}
+    node = node_of(shipped[env])
     try:
         target = locate(node["_target_"])
     except UserError:  # its package is not installed

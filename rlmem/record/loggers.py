@@ -19,7 +19,7 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from rlmem.config.messages import shell
-from rlmem.config.targets import build, require_kind
+from rlmem.config.targets import build
 from rlmem.core import received
 from rlmem.core.errors import Fault, UserError, first_line, reading
 from rlmem.core.types import PositiveInt
@@ -45,7 +45,6 @@ def make_loggers(values: Mapping[str, Any], run_dir: Path, say: Callable[[str], 
         if "_target_" not in node:
             continue
         try:
-            require_kind(name, node["_target_"], Logger)
             logger = build(node, run_dir=run_dir, run=run)
         except Exception as error:  # a logger must never stop a run, whatever its library raises
             say(f"logger={name} could not start: {first_line(error)}; the run goes on, metrics.jsonl has every row")

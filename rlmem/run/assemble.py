@@ -32,16 +32,17 @@ from rlmem.core.seeding import Streams
 from rlmem.core.spaces import is_tree, leaves
 from rlmem.loops.parts import Training
 from rlmem.record.checkpoint import State
-from rlmem.run.environments import (
+from rlmem.run.forecast import large_agent, require_memory
+from rlmem.run.nodes import (
     EVAL_ENVS,
     MANY_ENVS,
+    build_group,
+    build_memory,
     make_evaluation_env,
     make_source,
     read_leaves,
     require_same_spaces,
 )
-from rlmem.run.forecast import large_agent, require_memory
-from rlmem.run.nodes import build_group, build_memory
 from rlmem.run.stored import load_agent, stored_config
 from rlmem.scan import native
 
@@ -117,9 +118,8 @@ def _make_evaluation_envs(config: Config, number: int) -> VectorEnv:
 
 def _make_actor(config: Config) -> tuple[VectorEnv, Agent]:
     """The environments of an actor in another process, and its agent, which acts on the CPU."""
-    parts = assemble(
-        replace(config, values=config.values | {"device": "cpu", "compile": "off", "precision": "float32"})
-    )
+    on_cpu = config.values | {"device": "cpu", "compile": "off", "precision": "float32"}
+    parts = assemble(replace(config, values=on_cpu))
     return parts.env, parts.agent
 
 
@@ -258,7 +258,6 @@ class Trained(NamedTuple):
     exploration: how far sampled actions depart from the policy, as at the end of training
     """
 
-    config: Config
     parts: Parts
     step: int
     exploration: Exploration
@@ -274,7 +273,7 @@ def open_trained(
         parts.env.close()
         raise UserError(f"{run_dir}: nothing acts in a run of algo={config.choices['algo']}; e.g. a run of algo=ppo")
     total = config.settings.total_steps
-    return Trained(config, parts, checkpoint["step"], parts.algo.explore(total, total))
+    return Trained(parts, checkpoint["step"], parts.algo.explore(total, total))
 
 
 def choose_device(name: str) -> torch.device:

@@ -23,7 +23,7 @@ from rlmem.core.received import named
 from rlmem.core.seeding import Streams
 from rlmem.record.checkpoint import sha256
 from rlmem.run.assemble import open_trained
-from rlmem.run.environments import EVAL_ENVS, make_env
+from rlmem.run.nodes import EVAL_ENVS, make_env
 from rlmem.run.stored import parse_source
 
 PACKAGES = ("rlmem", "gymnasium", "numpy", "torch", "pybullet", "pybullet-envs-gymnasium", "mujoco")
@@ -77,9 +77,9 @@ def imported(path: Path, overrides: Sequence[str], out: Path) -> Recording:
 
 def _record_run(source: str, episodes: int, seed: int, greedy: bool, trust: bool) -> tuple[Recording, Config]:
     run, which = parse_source(source)
-    trained, parts, _, exploration = open_trained(run, which, ["device=cpu"], trust)
+    parts, _, exploration = open_trained(run, which, ["device=cpu"], trust)
     parts.env.close()
-    streams, config = Streams(seed), _with_full_state(trained)
+    streams, config = Streams(seed), _with_full_state(parts.config)
     with closing(_environment(config, episodes)) as env, one_thread():
         size = _sizes(env)[0]
         seen = parts.env.seen_slots() if hasattr(parts.env, "seen_slots") else [*range(size)]

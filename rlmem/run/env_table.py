@@ -9,10 +9,10 @@ from typing import Any, Literal, get_args, get_origin
 from gymnasium import Space, spaces
 
 from rlmem.config.catalog import description, node_of, options
-from rlmem.config.targets import annotation, build, locate, parameters, require_kind
+from rlmem.config.targets import annotation, build, locate, makes, parameters
 from rlmem.core.errors import UserError
 from rlmem.core.spaces import is_tree, leaves
-from rlmem.run.environments import KINDS
+from rlmem.run.nodes import KINDS
 
 PLAYERS = ("random", "memoryless", "oracle")
 
@@ -73,7 +73,8 @@ def _row(file: Path, node: dict[str, Any]) -> tuple[TaskRow, Any]:
     if "???" in node.values():  # the user names the environment
         return row, None
     try:
-        require_kind(file.stem, str(node.get("_target_")), KINDS)  # a list calls nothing else
+        if not makes(locate(str(node.get("_target_"))), KINDS):  # a list calls nothing else
+            return row, None
         env = build(node | ({"num_envs": 1} if "num_envs" in node else {}))
     except (ImportError, UserError, ValueError):  # its package is not installed, or the backend does not have it
         return row, None

@@ -15,7 +15,7 @@ from rlmem.core.errors import UserError
 from rlmem.core.received import dumps
 from rlmem.core.seeding import Streams
 from rlmem.run.assemble import assemble_trained
-from rlmem.run.environments import EVAL_ENVS, evaluation_node, make_evaluation_env, require_same_spaces
+from rlmem.run.nodes import EVAL_ENVS, evaluation_node, make_evaluation_env, require_same_spaces
 from rlmem.run.stored import refuse_others, stored_config
 
 ACCEPTED = ("env.*", "wrapper.*", "device", "evaluation.max_steps")

@@ -1,25 +1,36 @@
-"""From the nodes of a configuration to the objects that they describe; what cannot be built becomes a UserError."""
+"""From the nodes of a configuration to environments, memories and all else; what cannot be built is a UserError."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
+import gymnasium as gym
 import torch
+from gymnasium.vector import VectorEnv
 
+from rlmem.acting.autoreset import slot_layout
+from rlmem.acting.guard import Folder, folder_of
+from rlmem.acting.observed import observed
+from rlmem.acting.workers import closing_well, raised
+from rlmem.algos.supervised.classify import Labelled
+from rlmem.config.catalog import default_choices
 from rlmem.config.compose import Config
-from rlmem.config.messages import shell
-from rlmem.config.schema import CALLBACKS
-from rlmem.config.targets import build, require_kind
+from rlmem.config.messages import shell, to_text
+from rlmem.config.overrides import option_for_id
+from rlmem.config.schema import CALLBACKS, WRAPPER
+from rlmem.config.targets import build, locate
 from rlmem.core.errors import UserError, one_line
+from rlmem.core.spaces import ACTION_MASK, chosen
 from rlmem.loops.parts import Callback
 from rlmem.memory.base import Memory
 from rlmem.memory.brc import BRC
 from rlmem.memory.gru import GRU, LSTM
 from rlmem.memory.xlstm import SLSTM
+from rlmem.run.forecast import require_environments
 from rlmem.scan import native, triton_scan
 
 
 def built(where: str, node: dict[str, Any], kinds: type | tuple[type, ...], **runtime: Any) -> Any:
-    """The object that a node describes. Raises UserError, before anything is called if it is of another kind.
+    """The object that a node describes. Raises UserError if it cannot be built, or is of another kind.
 
     where: the beginning of a message, such as `memory=gru`
     kinds: the class that it derives from, or several
@@ -27,7 +38,6 @@ def built(where: str, node: dict[str, Any], kinds: type | tuple[type, ...], **ru
     """
     name = node["_target_"]
     try:
-        require_kind(where, name, kinds)
         made = build(node, **runtime)
     except UserError:
         raise
@@ -90,3 +100,160 @@ def make_callbacks(config: Config, more: Sequence[Callback] = ()) -> dict[str, C
         what = f"runs of several processes (trainer.devices={devices}) call none"
         raise UserError(f"{CALLBACKS}: {what}; e.g. trainer.devices=1")
     return callbacks
+
+
+KINDS = (VectorEnv, Labelled)
+"""The classes of what the group `env` describes."""
+
+EVAL_ENVS = 64
+"""The most environments that play evaluation episodes side by side."""
+
+MANY_ENVS = 1024
+"""Above this count, one environment is built first to estimate the memory of all."""
+
+
+def read_leaves(config: Config, names: Sequence[str], strict: bool = False) -> tuple[list[str], list[str]]:
+    """Of the leaves of an observation, by their paths: those that the actor reads, and those that a critic reads.
+
+    strict: whether all that the keys name must be there; otherwise what nothing reads may be left out already
+
+    Raises UserError if one is not, or if nothing is left to read.
+    """
+    node, asked = config.values["encoder"], config.values["algo"].get("critic_observation")
+    try:
+        actor = chosen(names, node.get("include"), node.get("exclude") or (), strict)
+    except ValueError as error:
+        raise UserError(f"encoder.include, encoder.exclude: {error}; e.g. encoder.include=null") from error
+    try:
+        return actor, actor if asked is None else chosen(names, asked, strict=strict)
+    except ValueError as error:
+        example = next((name for name in names if name != ACTION_MASK), names[0])
+        raise UserError(f"algo.critic_observation={to_text(asked)}: {error}; e.g. [{example}]") from error
+
+
+def make_env(config: Config, num_envs: int | None = None, every_leaf: bool = False) -> VectorEnv:
+    """The vector environment of `config`, of `num_envs` instead of `env.num_envs`. Raises UserError.
+
+    every_leaf: whether observations of several parts have all of them, not only those that an agent of `config` reads
+    """
+    env = make_source(config, num_envs, every_leaf=every_leaf)
+    if not isinstance(env, VectorEnv):
+        what = "holds labelled sequences, in which nothing acts"
+        raise UserError(f"env={config.choices['env']}: {what}; e.g. env={default_choices()['env']}")
+    return env
+
+
+def make_source(
+    config: Config,
+    num_envs: int | None = None,
+    only_one: bool = False,
+    every_leaf: bool = False,
+    exact: bool = True,
+) -> Any:
+    """What `env` describes: environments, or a `Labelled`. Raises UserError.
+
+    only_one: a single one, if `num_envs` fit in memory
+    every_leaf: see `make_env`
+    exact: whether a vector of another number of environments than `num_envs` is refused
+    """
+    node = {key: value for key, value in config.values["env"].items() if key != "evaluation"}
+    asked = num_envs or node.get("num_envs")
+    if only_one or (asked or 1) > MANY_ENVS:
+        one = _make(config, node, 1)
+        require_environments(one, asked or 1)
+        if only_one and not (exact and getattr(one, "num_envs", 1) > 1):
+            return one
+        one.close()
+    made = _make(config, node, num_envs, every_leaf=every_leaf)
+    if exact and asked is not None and isinstance(made, VectorEnv) and made.num_envs != asked:
+        made.close()
+        what = f"{node['_target_']} returned {made.num_envs} environments; expected {asked}, its argument num_envs"
+        raise UserError(f"env={config.choices['env']}: {what}; e.g. env.num_envs={made.num_envs}")
+    return made
+
+
+def evaluation_node(config: Config, given: Collection[str] = ()) -> dict[str, Any]:
+    """The node of `env` for an evaluation: the keys of `env.evaluation` replace its own, but none of those `given`."""
+    node = dict(config.values["env"])
+    replaced = node.pop("evaluation", None) or {}
+    return node | {key: value for key, value in replaced.items() if key not in given}
+
+
+def make_evaluation_env(config: Config, num_envs: int, given: Collection[str] = ()) -> VectorEnv:
+    """The vector environment of `evaluation_node`; UserError as for `make_env`."""
+    replaced = config.values["env"].get("evaluation")
+    changed = f" with env.evaluation={to_text(replaced)}" if replaced else ""
+    return _make(config, evaluation_node(config, given), num_envs, changed)
+
+
+def require_same_spaces(config: Config, trained: VectorEnv, other: VectorEnv, what: str) -> None:
+    """Raise UserError, blaming `what`, if an agent that was trained in one environment cannot play the other."""
+    for kind in ("observation", "action"):
+        was, now = (getattr(env, f"single_{kind}_space") for env in (trained, other))
+        if was != now:
+            changes = f"changes the {kind} space from {was} to {now}, which the agent cannot read"
+            example = f"another length of env={config.choices['env']}"
+            raise UserError(f"{what}: {changes}; expected the same spaces; e.g. {example}")
+
+
+def _make(
+    config: Config, node: dict[str, Any], num_envs: int | None, changed: str = "", every_leaf: bool = False
+) -> Any:
+    """What a node of `env` describes.
+
+    changed: what the errors add to the name of the option
+    every_leaf: see `make_env`
+    """
+    name, target, folder = str(config.choices["env"]), locate(node["_target_"]), Folder()
+    only_sequences = isinstance(target, type) and issubclass(target, Labelled) and not issubclass(target, VectorEnv)
+    if num_envs is not None and not only_sequences:
+        node = node | {"num_envs": num_envs}
+    where = f"env={name}{changed}"
+
+    def read(names: Sequence[str]) -> set[str]:
+        return {name for of in read_leaves(config, names, strict=True) for name in of}
+
+    try:
+        with folder.entered():
+            made = build(node)
+            if not isinstance(made, KINDS):
+                what = f"returned a {type(made).__name__}, not what its annotation says"
+                raise UserError(f"{where}: {node['_target_']} {what}")
+            made = slot_layout(made) if isinstance(made, VectorEnv) else made
+        made = _wrapped(config, made)
+        if not isinstance(made, VectorEnv):
+            return made
+        with folder_of(made, folder).entered():
+            return closing_well(observed(made, list if every_leaf else read))
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{where}: {_why_not_made(error, name, node)}") from error
+
+
+def _why_not_made(error: Exception, name: str, node: dict[str, Any]) -> str:
+    """A sentence for what an environment raised while it was made."""
+    see = f"see `rlmem config env={name}`"
+    if isinstance(error, ImportError):  # names the package that is missing
+        return str(error)
+    if isinstance(
+        error, (EOFError, ConnectionResetError, BrokenPipeError)
+    ):  # AsyncVectorEnv asks a worker that is gone
+        printed = "if worker processes make environments, one printed its reason"
+        return f"cannot be made (it {raised(error)}); {printed}; {see}"
+    if isinstance(error, gym.error.UnregisteredEnv):
+        option = option_for_id(str(node.get("id")))
+        own = f"env.id=CartPole-v1, or env.id=my_module:{node.get('id')} where my_module registers it"
+        return f"cannot be made ({str(error).rstrip('.')}); e.g. {own if f'env={name} ' in option else option}"
+    quoted = isinstance(error, (gym.error.Error, TypeError, ValueError, AssertionError))
+    return f"cannot be made ({error if quoted else one_line(error)}); {see}"
+
+
+def _wrapped(config: Config, made: Any) -> Any:
+    """What `env` describes in the wrappers of `config`. Raises UserError."""
+    for name, node in config.values.get(WRAPPER, {}).items():
+        if not isinstance(made, VectorEnv):
+            what = f"env={config.choices['env']} holds labelled sequences, which have no wrappers"
+            raise UserError(f"wrapper={name}: {what}; e.g. wrapper=[]")
+        made = built(f"wrapper={name}", node, VectorEnv, env=made)
+    return made

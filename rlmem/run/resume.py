@@ -64,17 +64,17 @@ def unfit(run_dir: Path, state: State) -> str | None:
 
 
 @contextmanager
-def open_run(config: Config, parts: Parts, resumed: Path | None) -> Iterator[tuple[Path, Start]]:
-    """The directory of the run of `config`, locked and described, and where the run begins.
+def open_run(parts: Parts, resumed: Path | None) -> Iterator[tuple[Path, Start]]:
+    """The directory of a run, locked and described, and where the run begins.
 
     With `on_exists=resume` the directory may hold the run already: it continues, and unusable files are moved aside.
     Weights that the run begins with are loaded into `parts.agent`.
 
     resumed: a run that continues, of which nothing is moved aside; None: `run_dir` and `on_exists` name the directory
     """
-    settings = config.settings
+    config, settings = parts.config, parts.config.settings
     if resumed is None and settings.on_exists != "resume":
-        start = Start(weights=warm_start(config, parts))
+        start = Start(weights=warm_start(parts))
         run_dir = rundir.create(config)
         with rundir.lock(run_dir):
             rundir.describe(run_dir, config)
@@ -97,7 +97,7 @@ def open_run(config: Config, parts: Parts, resumed: Path | None) -> Iterator[tup
                 raise UserError(f"{what}; e.g. {example if resumed else f'total_steps={found.step}'}")
             start = replace(found, remark=why_digits_differ(RunRecord(run_dir).about))
         else:
-            start = replace(found or Start(), weights=warm_start(config, parts))
+            start = replace(found or Start(), weights=warm_start(parts))
             if found is None and (moved := rundir.move_aside(run_dir)):
                 damaged = f"{run_dir}: what was there is damaged and lies in {moved} now"
                 start = replace(start, remark=f"{damaged}; starting from the beginning")
@@ -141,9 +141,9 @@ def begin(loop: Loop, start: Start | None = None) -> Start:
     return start
 
 
-def warm_start(config: Config, parts: Parts) -> str | None:
+def warm_start(parts: Parts) -> str | None:
     """Load the weights that `init_from` names, if any; a sentence about them. Raises UserError if they do not fit."""
-    source = config.settings.init_from
+    source = parts.config.settings.init_from
     if source is None:
         return None
     try:
@@ -155,7 +155,7 @@ def warm_start(config: Config, parts: Parts) -> str | None:
     if shapes != {name: tensor.shape for name, tensor in state["agent"].items()}:
         shaping = [group for group in about["choices"] if group in ("memory", "algo", "encoder", "env")]
         theirs = {group: about["choices"][group] for group in shaping}
-        differing = [f"{g}={to_text(choice)}" for g, choice in theirs.items() if choice != config.choices.get(g)]
+        differing = [f"{g}={to_text(choice)}" for g, choice in theirs.items() if choice != parts.config.choices.get(g)]
         what = f"its agent is made otherwise ({', '.join(differing) or 'other sizes or spaces'})"
         example = f"expected the same memory, encoder, heads and spaces; e.g. the choices of {run / 'config.yaml'}"
         raise UserError(f"init_from={source}: {what}; {example}")

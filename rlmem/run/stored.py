@@ -14,7 +14,7 @@ from rlmem.config.compose import Config, apply
 from rlmem.config.foreign import foreign_problems, refuse
 from rlmem.config.messages import mistake, shell, to_text
 from rlmem.config.overrides import leaf_paths
-from rlmem.config.schema import SUPPLIED
+from rlmem.config.schema import GROUPS
 from rlmem.core.errors import UserError, brief, first_line, lacks_memory, printable
 from rlmem.core.moved import current
 from rlmem.record import rundir
@@ -61,7 +61,7 @@ def stored_config(
             raise mistake(str(run_dir), what, example=f"{command} compile=off")
         values = values | {"compile": "off"}
     stored = Config(values, about["choices"], tuple(about["overrides"]))
-    if missing := [group for group in SUPPLIED if group not in about["choices"]]:
+    if missing := [group for group in (*GROUPS, "logger") if group not in about["choices"]]:
         raise rundir.NoRun(f"{run_dir / 'run.json'}: is damaged (it lacks {', '.join(missing)}); restore it")
     return apply(stored, overrides)
 

@@ -16,64 +16,55 @@ from rlmem.config.schema import WRAPPER
 from rlmem.memory.base import Memory
 from rlmem.record import rundir
 from rlmem.run.assemble import SEVERAL_PARTS, Parts, learning_threads
-from rlmem.run.environments import make_evaluation_env
 from rlmem.run.forecast import checkpoint_bytes, numbers, parameters, replay_bytes, size
-from rlmem.run.nodes import scan_engines
+from rlmem.run.nodes import make_evaluation_env, scan_engines
 
 
-def announcements(config: Config, parts: Parts, run_dir: Path) -> Iterator[str]:
+def announcements(parts: Parts, run_dir: Path) -> Iterator[str]:
     """The summary of a run that starts, and warnings about its directory."""
-    yield summary(config, parts, str(run_dir))
+    yield summary(parts, str(run_dir))
     updates = parts.outline.updates
     if updates is not None and updates < FEWEST_UPDATES:
         yield f"this run makes about {updates:.0f} updates, with which it can learn little; e.g. a larger total_steps"
-    yield from parts.outline.notes
-    number = config.settings.checkpoint.keep + 1  # there is one more while the newest is written
-    needed, free = (
-        number * checkpoint_bytes(parts.plan, parts.agent, parts.algo, parts.outline.storage),
-        disk_usage(run_dir).free,
-    )
+    number = parts.config.settings.checkpoint.keep + 1  # there is one more while the newest is written
+    needed = number * checkpoint_bytes(parts.plan, parts.agent, parts.algo, parts.outline.storage)
+    free = disk_usage(run_dir).free
     if free <= needed:
         yield f"the disk of {run_dir} has {size(free)} left, and {number} checkpoints may take {size(needed)}"
-    if foreign_problems(config.values) and not rundir.is_own_run(run_dir):
+    if foreign_problems(parts.config.values) and not rundir.is_own_run(run_dir):
         yield "this run is not signed (no key can be read or made): `rlmem resume` will ask for --trust"
 
 
-def summary(config: Config, parts: Parts, where: str) -> str:
+def summary(parts: Parts, where: str) -> str:
     """What a run is about to do, on one screen; `where` is the place of its output."""
-    settings, choices, devices = config.settings, config.choices, config.settings.trainer.devices
-    outline, replay = parts.outline, _replay(parts)
+    config, settings = parts.config, parts.config.settings
+    choices, devices = config.choices, settings.trainer.devices
+    outline, replay, checkpoint = parts.outline, _replay(parts), settings.checkpoint
     threads = f", {learning_threads(settings)} threads to learn, 1 to act" if parts.device.type == "cpu" else ""
     by = "" if settings.precision == "float32" else f", products in {settings.precision}"
-    together = f"{devices} processes, each with {parts.num_envs} of the environments"
     training = f"{choices['algo']}, {choices['batching']} batching: {settings.total_steps:,} steps"
-    checkpoint, whole = settings.checkpoint, " with the replay" if replay else ""
     when = "at the end only" if checkpoint.every is None else f"every {checkpoint.every:,} steps and at the end"
-    most = checkpoint_bytes(parts.plan, parts.agent, parts.algo, parts.outline.storage)
+    most = checkpoint_bytes(parts.plan, parts.agent, parts.algo, outline.storage)
+    wrappers = ", ".join(config.values.get(WRAPPER, {}))
+    env = f"{choices['env']}{f' in {wrappers}' if wrappers else ''}{_env(config.values['env'], parts)}"
     rows = {
         "memory": f"{choices['memory']}: {_memory(parts)}",
         "agent": f"{parameters(parts.agent):,} parameters on {parts.device}{threads}{by}",
-        "devices": together if devices > 1 else None,
+        "devices": f"{devices} processes, each with {parts.num_envs} of the environments" if devices > 1 else None,
         "actors": outline.actors,
-        "env": f"{parts.num_envs * devices} x {choices['env']}{_wrappers(config)}{_env(config.values['env'], parts)}",
-        "leaves": _leaves(parts),
-        "reads": _reads(parts),
-        "recall": _recall(config, parts),
+        "env": f"{parts.num_envs * devices} x {env}",
+        **_what_is_read(parts),
+        "recall": _recall(parts),
         "training": f"{training} {outline.training}",
         "replay": replay,
-        "saving": f"{when}, about {size(most)} each{whole}, the newest {checkpoint.keep} kept",
+        "saving": f"{when}, about {size(most)} each{' with the replay' if replay else ''}, "
+        f"the newest {checkpoint.keep} kept",
         "fitted": _fitted(config),
         "logging": ", ".join(config.values["logger"]),
         "output": where,
     }
     lines = [f"  {name:<9} {text}" for name, text in rows.items() if text is not None]
     return "\n".join([f"rlmem {__version__}, seed {settings.seed}", *lines])
-
-
-def _wrappers(config: Config) -> str:
-    """The wrappers of the environment, from the inside out."""
-    names = ", ".join(config.values.get(WRAPPER, {}))
-    return f" in {names}" if names else ""
 
 
 def _fitted(config: Config) -> str | None:
@@ -95,11 +86,12 @@ def _memory(parts: Parts) -> str:
     return f"{_sizes(trunks.actor.memory, parts)}; of the critic {other}: {of_critic}"
 
 
-def _recall(config: Config, parts: Parts) -> str | None:
+def _recall(parts: Parts) -> str | None:
     """How far back the environment asks to remember, in training or evaluation, beside what a row holds.
 
     None: nobody has told, or nothing need be recalled.
     """
+    config = parts.config
     told = None if config.values.get(WRAPPER) else _horizons(parts.env)
     if told is not None and config.values["env"].get("evaluation"):
         with closing(make_evaluation_env(config, 1)) as other:
@@ -121,16 +113,15 @@ def _horizons(env: Any) -> tuple[int, int] | None:
     return told() if callable(told) else None
 
 
-def _leaves(parts: Parts) -> str | None:
-    """The leaves that actor and critic read, where they differ; None: they do not."""
-    actor, critic = (trunk.leaves for trunk in (parts.agent.trunks.actor, parts.agent.trunks.critic))
-    return None if actor == critic else f"actor reads {', '.join(actor)}; critic reads {', '.join(critic)}"
+def _what_is_read(parts: Parts) -> dict[str, str | None]:
+    """The leaves that actor and critic read, where they differ, and how they read observations of several dimensions.
 
-
-def _reads(parts: Parts) -> str | None:
-    """The way in which observations of several dimensions are read, by actor and critic; None: there are none."""
-    actor, critic = (trunk.encoder.reading for trunk in (parts.agent.trunks.actor, parts.agent.trunks.critic))
-    return actor if actor == critic else f"actor {actor}; critic {critic}"
+    None: nothing is to be said.
+    """
+    actor, critic = parts.agent.trunks.actor, parts.agent.trunks.critic
+    read, same = (actor.encoder.reading, critic.encoder.reading), actor.leaves == critic.leaves
+    leaves = None if same else f"actor reads {', '.join(actor.leaves)}; critic reads {', '.join(critic.leaves)}"
+    return {"leaves": leaves, "reads": read[0] if read[0] == read[1] else f"actor {read[0]}; critic {read[1]}"}
 
 
 def _sizes(memory: Memory, parts: Parts) -> str:

@@ -84,10 +84,10 @@ def train(
     with (
         as_faults(lambda: 0, values),
         closing(parts.env),
-        open_run(config, parts, resumed) as (run_dir, start),
+        open_run(parts, resumed) as (run_dir, start),
         Progress(settings.total_steps, run_dir / "log.txt", start.step, console) as progress,
     ):
-        progress.say("\n".join(announcements(config, parts, run_dir)))
+        progress.say("\n".join(announcements(parts, run_dir)))
         with (
             recorded(run_dir, progress) as recorder,
             as_faults(lambda: start.step, values),
@@ -134,8 +134,8 @@ def plan(config: Config) -> str:
     make_callbacks(config)
     parts = assemble(config, dry_run=True)
     with closing(parts.env):
-        warm_start(parts.config, parts)
-        return summary(parts.config, parts, "nowhere: a dry run writes nothing")
+        warm_start(parts)
+        return summary(parts, "nowhere: a dry run writes nothing")
 
 
 def follow(config: Config, port: int | None = None) -> float:

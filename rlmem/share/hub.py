@@ -22,13 +22,13 @@ from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.provenance import FORMAT
 from rlmem.run.stored import experiment_of
 from rlmem.run.trained import open_agent
-from rlmem.share.card import evaluated
-from rlmem.share.contents import (
+from rlmem.share.card import (
     EXAMPLE,
     FILES,
     REQUIRED,
     WEIGHTS,
     contents,
+    evaluated,
     foreign_values,
     shared_config,
     unpack,
@@ -205,18 +205,14 @@ def answered(hub: HfApi, repo: str) -> Iterator[None]:
         except UserError:
             raise
         except Exception as error:  # of many kinds, also of the packages below the client
-            if _of_disk(error):
+            # Of the disk: the client's own errors are OSErrors without a number.
+            if isinstance(error, OSError) and error.errno is not None and not isinstance(error, ConnectionError):
                 raise
             raise UserError(f"{brief(repo) or repr(repo)}: {_why(error, hub)}") from error
         finally:
             logging.set_verbosity(verbosity)
             if shows:
                 enable_progress_bars()
-
-
-def _of_disk(error: Exception) -> bool:
-    """Whether the system refused to read or write a file; the client's own errors are OSErrors without a number."""
-    return isinstance(error, OSError) and error.errno is not None and not isinstance(error, ConnectionError)
 
 
 def _why(error: Exception, hub: HfApi) -> str:
@@ -227,18 +223,18 @@ def _why(error: Exception, hub: HfApi) -> str:
     caused = error.__cause__
     if isinstance(error, errors.LocalEntryNotFoundError) and isinstance(caused, Exception):
         error = caused  # the client looks for a copy on this machine first
-    if isinstance(error, errors.LocalTokenNotFoundError):
-        return f"nobody is logged in at {hub.endpoint}; e.g. {login}"
-    if isinstance(error, errors.OfflineModeIsEnabled):
-        return "the network is not to be used (HF_HUB_OFFLINE); e.g. HF_HUB_OFFLINE=0"
-    if isinstance(error, errors.HFValidationError):
-        return f"is no name of a repository ({first_line(error)[:200]}); e.g. OWNER/NAME"
-    if isinstance(error, errors.GatedRepoError):
-        return f"is open only to those whom its owner lets in; e.g. ask for access on its page at {hub.endpoint}"
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return f"there is no such repository at {hub.endpoint}, or it is private; e.g. its whole name, or {login}"
-    if isinstance(error, errors.RevisionNotFoundError):
-        return "has no such revision; e.g. --revision main"
+    sentences = {
+        errors.LocalTokenNotFoundError: f"nobody is logged in at {hub.endpoint}; e.g. {login}",
+        errors.OfflineModeIsEnabled: "the network is not to be used (HF_HUB_OFFLINE); e.g. HF_HUB_OFFLINE=0",
+        errors.HFValidationError: f"is no name of a repository ({first_line(error)[:200]}); e.g. OWNER/NAME",
+        errors.GatedRepoError: "is open only to those whom its owner lets in; "
+        f"e.g. ask for access on its page at {hub.endpoint}",
+        errors.RepositoryNotFoundError: f"there is no such repository at {hub.endpoint}, or it is private; "
+        f"e.g. its whole name, or {login}",
+        errors.RevisionNotFoundError: "has no such revision; e.g. --revision main",
+    }
+    if said := next((said for kind, said in sentences.items() if isinstance(error, kind)), None):
+        return said
     if isinstance(error, errors.HfHubHTTPError):
         status, said = error.response.status_code, first_line(error)
         said = error.server_message or said

@@ -22,12 +22,11 @@ from rlmem.acting.collector import one_thread
 from rlmem.acting.workers import closing
 from rlmem.core.errors import Fault, UserError, extra, lacks_memory, one_line, writing
 from rlmem.core.spaces import in_env, is_tree
-from rlmem.run.environments import make_evaluation_env
+from rlmem.run.nodes import make_evaluation_env
 from rlmem.run.stored import stored_config
 from rlmem.run.trained import TrainedAgent, open_agent
 from rlmem.share.card import evaluated, facts_of, write_card
-from rlmem.share.portable import Portable
-from rlmem.share.step import FIXED, ActingStep
+from rlmem.share.portable import FIXED, ActingStep, Portable
 
 Format = Literal["onnx", "torch"]
 OPSET = 18
@@ -80,7 +79,7 @@ def export(
     Returns the file and the facts of its card. Raises UserError, which names the operator, for an agent that the format
     cannot hold; and Fault if what was written departs from the agent, which is then not kept.
     """
-    prepare, suffix = {"onnx": (_onnx, ".onnx"), "torch": (_torch, ".pt2")}[format]
+    write, suffix = {"onnx": (_write_onnx, ".onnx"), "torch": (_write_torch, ".pt2")}[format]
     path = out or run_dir / "export" / f"agent{suffix}"
     agent = open_agent(run_dir, which, trust=trust)
     if not agent.network.reads_slots:
@@ -89,7 +88,7 @@ def export(
     if is_tree(agent.observation_space):
         what = "its observations have several parts or action masks, and an exported step takes one array"
         raise UserError(f"{run_dir}: {what}; e.g. rlmem.load({str(run_dir)!r}) in Python")
-    write, step = prepare(), ActingStep(agent)
+    step = ActingStep(agent)
     partial = path.with_name(f"{path.name}.unchecked")
     with one_thread(), writing(path, "--out /tmp/agent.onnx"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -210,52 +209,40 @@ def _traced(step: ActingStep, agent: TrainedAgent) -> ExportedProgram:
         raise UserError(f"cannot be exported: {one_line(error)}") from error
 
 
-Write = Callable[[ExportedProgram, ActingStep, Path], Call]
-"""Writes a traced step to a file, and returns what runs that file."""
-
-
-def _onnx() -> Write:
-    """How ONNX is written. Raises UserError if a package is missing."""
+def _write_onnx(program: ExportedProgram, step: ActingStep, path: Path) -> Call:
+    """Write a traced step as ONNX; returns what runs that file."""
     try:
         import onnxruntime
         import onnxscript  # noqa: F401 - torch's exporter needs it
     except ImportError as error:
         raise UserError(f"--format onnx: {error.name} is not installed; e.g. {extra('export')}") from error
-
-    def write(program: ExportedProgram, step: ActingStep, path: Path) -> Call:
-        names: dict[str, Any] = {"input_names": step.inputs, "output_names": step.outputs}
-        try:
-            with _quiet():
-                made = torch.onnx.export(program, (), dynamo=True, verbose=False, opset_version=OPSET, **names)
-        except torch.onnx.errors.OnnxExporterError as error:
-            reason = one_line(error.__cause__ or error)
-            raise UserError(f"--format onnx: cannot be exported: {reason}; e.g. --format torch") from error
-        assert made is not None
-        made.save(path, external_data=False)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.log_severity_level = 1, 3
-        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        return lambda inputs: session.run(step.outputs, {name: inputs[name] for name in step.inputs})
-
-    return write
+    names: dict[str, Any] = {"input_names": step.inputs, "output_names": step.outputs}
+    try:
+        with _quiet():
+            made = torch.onnx.export(program, (), dynamo=True, verbose=False, opset_version=OPSET, **names)
+    except torch.onnx.errors.OnnxExporterError as error:
+        reason = one_line(error.__cause__ or error)
+        raise UserError(f"--format onnx: cannot be exported: {reason}; e.g. --format torch") from error
+    assert made is not None
+    made.save(path, external_data=False)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return lambda inputs: session.run(step.outputs, {name: inputs[name] for name in step.inputs})
 
 
-def _torch() -> Write:
-    """How a file of `torch.export` is written."""
+def _write_torch(program: ExportedProgram, step: ActingStep, path: Path) -> Call:
+    """Write a traced step as a file of `torch.export`; returns what runs that file."""
+    with open(path, "wb") as file, _quiet():
+        torch.export.save(program, file)
+    module = torch.export.load(io.BytesIO(path.read_bytes())).module()
 
-    def write(program: ExportedProgram, step: ActingStep, path: Path) -> Call:
-        with open(path, "wb") as file, _quiet():
-            torch.export.save(program, file)
-        module = torch.export.load(io.BytesIO(path.read_bytes())).module()
+    @torch.no_grad()
+    def call(inputs: Numbers) -> list[np.ndarray]:
+        found = module(*(torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in step.inputs))
+        return [cast(Tensor, value).numpy() for value in found]
 
-        @torch.no_grad()
-        def call(inputs: Numbers) -> list[np.ndarray]:
-            found = module(*(torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in step.inputs))
-            return [cast(Tensor, value).numpy() for value in found]
-
-        return call
-
-    return write
+    return call
 
 
 def _numbers(inputs: dict[str, Tensor]) -> Numbers:

@@ -84,12 +84,12 @@ class Member:
         config = parts.config
         console, log = Console(quiet=True, force_terminal=False), self.run_dir / "log.txt"
         with closing(parts.env), Progress(config.settings.total_steps, log, start.step, console) as progress:
-            progress.say(summary(config, parts, str(self.run_dir)))
+            progress.say(summary(parts, str(self.run_dir)))
             if start.state is not None:
                 rundir.describe(self.run_dir, config, resumed_at=start.step)
             recorder, loop = Recorder(self.run_dir, progress.say), None
             try:
-                warmed = warm_start(config, parts) if start.state is None else None
+                warmed = warm_start(parts) if start.state is None else None
                 if warmed:
                     progress.say(warmed)
                 loop = make_loop(parts, self.run_dir, recorder, progress)

@@ -18,7 +18,7 @@ from rlmem_envs.vector import vectorise
 
 from rlmem.acting.autoreset import CannotTurn, Slotted, slot_layout
 from rlmem.config.compose import load
-from rlmem.run.environments import make_env
+from rlmem.run.nodes import make_env
 from rlmem.run.train import train
 
 N, STEPS = 3, 120

@@ -7,8 +7,8 @@ from small_runs import SHORT
 from rlmem.config.compose import load
 from rlmem.core.errors import UserError
 from rlmem.record.recorder import read_jsonl
-from rlmem.run.environments import make_env, make_evaluation_env
 from rlmem.run.evaluate import evaluate_run
+from rlmem.run.nodes import make_env, make_evaluation_env
 from rlmem.run.train import resume
 
 LONGER = "env.evaluation.level=medium"  # 103 steps instead of 51

@@ -17,7 +17,7 @@ from rlmem.acting.film import Frame, Watched, caption, write_gif
 from rlmem.acting.film import picture as draw
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
-from rlmem.run.environments import make_env
+from rlmem.run.nodes import make_env
 
 
 def test_a_person_plays_by_keys(monkeypatch, capsys):

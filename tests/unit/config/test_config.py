@@ -16,11 +16,12 @@ from rlmem.config.catalog import sources
 from rlmem.config.compose import Config, apply, explain, load
 from rlmem.config.messages import describe
 from rlmem.config.paths import conf_dir
-from rlmem.config.schema import SUPPLIED
+from rlmem.config.schema import NODES
 from rlmem.config.targets import build, locate, parameters
 from rlmem.config.validate import coerce, validate
 from rlmem.core.errors import UserError
 from rlmem.jobs import multirun
+from rlmem.memory import Memory
 
 
 def rows_of_options() -> list[Any]:
@@ -37,8 +38,10 @@ def rows_of_options() -> list[Any]:
 REQUIRED = {"gym": ["env.id=CartPole-v1"], "pomdp": ["env.file=tiger"]}
 
 
-class Toy:
+class Toy(Memory):
     """A stand-in for a user's own memory."""
+
+    forward: Any = None
 
     def __init__(
         self,
@@ -69,9 +72,9 @@ def test_every_option_composes_and_fits_its_constructor(row):
     assert validate(config.values) == (config.values, [])
     for group, name in row.items():
         assert name in config.choices[group]
-        if group in SUPPLIED and "_target_" in config.values[group]:
+        if group in NODES and "_target_" in config.values[group]:
             written = config.values[group].keys() - {"_target_"}
-            assert parameters(locate(config.values[group]["_target_"])).keys() - SUPPLIED[group] <= written
+            assert parameters(locate(config.values[group]["_target_"])).keys() - set(NODES[group].supplied) <= written
 
 
 def test_all_problems_of_a_command_line_come_at_once():

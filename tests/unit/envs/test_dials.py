@@ -8,7 +8,7 @@ from rlmem_envs.dials.endless_tmaze import FORWARD, LEFT, RIGHT, EndlessTMaze
 from rlmem_envs.registration import make
 
 from rlmem.config.compose import load
-from rlmem.run.environments import make_env
+from rlmem.run.nodes import make_env
 
 # A player reads an episode slot by slot, in plain Python, and returns its answer; None where nothing is asked.
 

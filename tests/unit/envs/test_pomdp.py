@@ -14,7 +14,7 @@ from rlmem_envs.pomdp.tables import POMDP
 
 from rlmem.config.compose import load
 from rlmem.core.errors import UserError
-from rlmem.run.environments import make_env
+from rlmem.run.nodes import make_env
 
 REFUSED = yaml.safe_load((ROOT / "tests/data/refused_models.yaml").read_text())["decision_processes"]
 LONG = """# the tiger problem, entry by entry

@@ -17,7 +17,7 @@ from rlmem_envs.occlusion.bullet import load, package_env
 from rlmem_envs.occlusion.workers import Crew, WorkerError
 
 from rlmem.config.compose import load as compose
-from rlmem.run.environments import make_env
+from rlmem.run.nodes import make_env
 
 needs_bullet = pytest.mark.skipif(find_spec("pybullet_envs_gymnasium") is None, reason="needs PyBullet")
 every_robot = pytest.mark.parametrize("name", fast_only(["hopper"], bullet_robots.ROBOTS))

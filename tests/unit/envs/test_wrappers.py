@@ -20,7 +20,7 @@ from rlmem.acting.autoreset import slot_layout
 from rlmem.acting.observed import observed
 from rlmem.config.compose import load
 from rlmem.core.spaces import by_path
-from rlmem.run.environments import make_env
+from rlmem.run.nodes import make_env
 
 N = 3
 

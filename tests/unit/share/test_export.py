@@ -17,7 +17,7 @@ import rlmem
 from rlmem.commands.cli import main
 from rlmem.config.paths import conf_dir
 from rlmem.core.errors import Fault, UserError
-from rlmem.share.step import ActingStep
+from rlmem.share.portable import ActingStep
 
 MEMORIES = sorted(path.stem for path in (conf_dir() / "memory").glob("*.yaml"))
 ALGOS = {"ppo": (DISCRETE, LIVED["ppo"]), "dqn": (DISCRETE, REPLAYED), "sac": (CONTINUOUS, REPLAYED)}
@@ -153,7 +153,7 @@ def test_the_card_says_what_the_agent_is_and_earns(in_tmp, capsys):
 def test_what_cannot_be_exported_is_one_clear_line(in_tmp, capsys, monkeypatch):
     run = trained("gru")
     with monkeypatch.context() as patched:
-        patched.setattr("rlmem.share.step.in_env", lambda space: lambda action: (action + 1) % 4)
+        patched.setattr("rlmem.share.portable.in_env", lambda space: lambda action: (action + 1) % 4)
         with pytest.raises(Fault, match=r"departs from the agent in 2048 of 2048 actions within 256 steps; it is not"):
             run.export(episodes=2)
         patched.undo()

@@ -21,7 +21,7 @@ from rlmem.commands.cli import main
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.provenance import FORMAT
 from rlmem.record.recorder import read_jsonl
-from rlmem.share.contents import pack, unpack
+from rlmem.share.card import pack, unpack
 
 FILES = ["README.md", "config.yaml", "eval.jsonl", "model.safetensors", "run.json"]
 
