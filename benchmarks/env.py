@@ -153,5 +153,5 @@ def reference(task: str, level: str) -> gym.Env | None:
         return None
 
 
-def rates_of(found: dict[str, Numbers]) -> dict[str, dict[str, float]]:
-    return {name: row["steps_per_second"] for name, row in found.items()}
+def rates_of(rows: dict[str, Numbers]) -> dict[str, dict[str, float]]:
+    return {name: row["steps_per_second"] for name, row in rows.items()}

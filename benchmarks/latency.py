@@ -99,8 +99,8 @@ def onnx(file: Path) -> Run:
 
     def turn() -> None:
         for _ in range(SLOTS):
-            found = dict(zip(names, session.run(names, slot), strict=True))
-            slot.update({n.removeprefix("next_"): value for n, value in found.items() if n.startswith("next_")})
+            outputs = dict(zip(names, session.run(names, slot), strict=True))
+            slot.update({n.removeprefix("next_"): value for n, value in outputs.items() if n.startswith("next_")})
 
     return turn
 

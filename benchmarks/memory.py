@@ -56,14 +56,14 @@ class MemoryBench(Memories):
         try:
             node = self.node(name)
             memory, peer = self.build(node), self.build(self.node(PEER))
-            found = facts(memory) | {"latency": []}
+            row_of = facts(memory) | {"latency": []}
             for B in ROWS_ACTED:
                 step, peer_step = self.latency({MODEL: memory, PEER: peer}, B).values()
                 row = {"rows": B, "seconds": step.median, "peer_seconds": peer_step.median, "note": step.note}
-                found["latency"].append(row)
+                row_of["latency"].append(row)
         except Exception as error:
             return {"error": one_line(error)}
-        return found | {"cells": [cell for T in self.lengths for cell in self.cells(node, memory, peer, T)]}
+        return row_of | {"cells": [cell for T in self.lengths for cell in self.cells(node, memory, peer, T)]}
 
     def cells(self, node: dict[str, Any], memory: Memory, peer: Memory, T: int) -> list[Numbers]:
         """Forward and backward of episodes of T slots in each layout, in turns with the peer, and their peak memory.
@@ -79,7 +79,7 @@ class MemoryBench(Memories):
         if runs:
             times |= self.turns({PEER: self.forward_backward(peer, layouts["segment"])} | runs)
         del runs
-        found = []
+        cells = []
         for scheme, rows in layouts.items():
             time, peak = times[scheme], None
             if time.seconds:
@@ -89,8 +89,8 @@ class MemoryBench(Memories):
                     time.note = f"peak memory: {one_line(error)}"
             cell = {"scheme": scheme, "length": T, "episodes": episodes, "seconds": time.median, "note": time.note}
             cell |= {"peer_seconds": times[PEER].median, "rounds": len(time.seconds), "peak_bytes": peak}
-            found.append(cell)
-        return found + [found[0] | {"scheme": scheme} for scheme in schemes if scheme not in layouts]
+            cells.append(cell)
+        return cells + [cells[0] | {"scheme": scheme} for scheme in schemes if scheme not in layouts]
 
     def forward_backward(self, memory: Memory, rows: Rows) -> Run:
         """Outputs from the initial state, and the gradients of the weights and of the input."""
@@ -138,8 +138,8 @@ class MemoryBench(Memories):
 
 def cell_of(model: Numbers, scheme: str, length: int) -> Numbers:
     """The cell of a model, or an empty one."""
-    found = (c for c in model.get("cells", ()) if (c["scheme"], c["length"]) == (scheme, length))
-    return next(found, {"seconds": None, "peer_seconds": None, "peak_bytes": None})
+    cells = (c for c in model.get("cells", ()) if (c["scheme"], c["length"]) == (scheme, length))
+    return next(cells, {"seconds": None, "peer_seconds": None, "peak_bytes": None})
 
 
 def ratio(row: Numbers) -> float | None:

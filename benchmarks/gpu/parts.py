@@ -144,8 +144,8 @@ def scans(setting: Setting, numbers: Numbers) -> Verdicts:
     best = {"cuda": "triton", "cpu": "native"}[setting.device.type]
     for row in numbers["scans"]:
         if row["engine"] == best:
-            what = f"{best} scan of {row['shape']}, {row['kind']}, {row['decay']}: share of the speed of copying"
-            yield Verdict(what, row["copy_share"], 0.5, note=row["note"])
+            problem = f"{best} scan of {row['shape']}, {row['kind']}, {row['decay']}: share of the speed of copying"
+            yield Verdict(problem, row["copy_share"], 0.5, note=row["note"])
 
 
 def memories(setting: Setting, numbers: Numbers) -> Verdicts:
@@ -157,8 +157,8 @@ def memories(setting: Setting, numbers: Numbers) -> Verdicts:
     for name, model in numbers["models"].items():
         for cell in model.get("cells", []):
             seconds, peer = cell["seconds"], cell["peer_seconds"]
-            what = f"{name}, {cell['scheme']} of {cell['length']}: share of torch.nn.GRU's time"
-            yield Verdict(what, seconds and peer and seconds / peer, note=cell["note"])
+            problem = f"{name}, {cell['scheme']} of {cell['length']}: share of torch.nn.GRU's time"
+            yield Verdict(problem, seconds and peer and seconds / peer, note=cell["note"])
         if "error" in model:
             yield Verdict(name, None, note=model["error"])
 

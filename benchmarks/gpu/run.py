@@ -50,11 +50,11 @@ class Part:
                 error = stderr.strip()[-2000:] or f"exit code {self.process.returncode}"
         except subprocess.TimeoutExpired:
             error = f"did not end within {MINUTES:.3g} minutes"
-        found: dict[str, Any] = json.loads(self.file.read_text()) if self.file.exists() else {}
+        numbers: dict[str, Any] = json.loads(self.file.read_text()) if self.file.exists() else {}
         if error:
-            found["error"] = error
+            numbers["error"] = error
         self.end()
-        return found | {"seconds": round(perf_counter() - self.began, 1)}
+        return numbers | {"seconds": round(perf_counter() - self.began, 1)}
 
     def end(self) -> None:
         """End it with the processes that it started."""
@@ -68,7 +68,7 @@ def lines(name: str, part: dict[str, Any], dry: bool) -> list[str]:
     """A line for each verdict of a part; a dry run has no goals."""
     if "error" in part:
         return [f"{'FAILED':<8}{name}: {part['error'].splitlines()[-1]}"]
-    found = []
+    text = []
     for it in part["verdicts"]:
         value, note = it["value"], f" ({it['note']})" if it["note"] else ""
         number = "not measured" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
@@ -76,8 +76,8 @@ def lines(name: str, part: dict[str, Any], dry: bool) -> list[str]:
         told = dry or it["goal"] is None
         goal = "" if told else f", goal at {'most' if it['at_most'] else 'least'} {it['goal']:g}"
         judged = "MISSED" if value is None else "" if told else "reached" if it["held"] else "MISSED"
-        found.append(f"{judged:<8}{it['what']}: {number}{unit}{goal}{note}")
-    return found
+        text.append(f"{judged:<8}{it['what']}: {number}{unit}{goal}{note}")
+    return text
 
 
 def holds(part: dict[str, Any], dry: bool) -> bool:

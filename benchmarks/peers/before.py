@@ -160,10 +160,10 @@ def compare(before: Version, now: Version, overrides: list[str], mine: list[str]
             folder.mkdir()
         both = [before.iteration(overrides, folders[0]), now.iteration([*overrides, *mine], folders[1])]
         turns = [tuple(iterate() for iterate in both) for _ in range(rounds + 2)][2:]
-    found: dict[str, Any] = {}
+    comparison: dict[str, Any] = {}
     for part in ("all", "act", "learn"):
         ratios = sorted(a[part] / b[part] for a, b in turns)
-        found[part] = {"ratio": median(ratios), "least": ratios[0], "most": ratios[-1]}
-        found[part] |= {"before_us": 1e6 * median(a[part] for a, _ in turns)}
-        found[part] |= {"now_us": 1e6 * median(b[part] for _, b in turns)}
-    return found
+        comparison[part] = {"ratio": median(ratios), "least": ratios[0], "most": ratios[-1]}
+        comparison[part] |= {"before_us": 1e6 * median(a[part] for a, _ in turns)}
+        comparison[part] |= {"now_us": 1e6 * median(b[part] for _, b in turns)}
+    return comparison

@@ -29,8 +29,8 @@ def measure(run: LoadedRun, *, beta: float = 0.1) -> Result:
     beta: remaining fraction of a trace
     """
     if not 0 < beta < 1:
-        what = "is no fraction that is left; expected one above 0 and below 1"
-        raise UserError(f"beta={beta} {what}; e.g. 0.1")
+        problem = "is no fraction that is left; expected one above 0 and below 1"
+        raise UserError(f"beta={beta} {problem}; e.g. 0.1")
     as_made = assemble(run.config, num_envs=1)
     as_made.env.close()
     at, last = {0: times(replace(run, parts=as_made), beta)}, run.step
@@ -39,16 +39,16 @@ def measure(run: LoadedRun, *, beta: float = 0.1) -> Result:
         at[step] = times(run, beta)
     run.load(last)
     metrics = {}
-    for when, found in (("", at[last]), ("_initially", at[0])):
-        for memory, its in found.items():
-            prefix = "" if len(found) == 1 else f"{memory}/"
+    for when, times_of in (("", at[last]), ("_initially", at[0])):
+        for memory, its in times_of.items():
+            prefix = "" if len(times_of) == 1 else f"{memory}/"
             for name, values in its.items():
                 for kind, reduce in (("min", np.min), ("median", np.median), ("max", np.max)):
                     metrics[f"{prefix}{name}_{kind}{when}"] = float(reduce(values))
     rows = [
         {"step": step, "memory": memory, "time": name, "index": i, "slots": float(value)}
-        for step, found in at.items()
-        for memory, its in found.items()
+        for step, times_of in at.items()
+        for memory, its in times_of.items()
         for name, values in its.items()
         for i, value in enumerate(values)
     ]
@@ -58,27 +58,27 @@ def measure(run: LoadedRun, *, beta: float = 0.1) -> Result:
 
 def times(run: LoadedRun, beta: float) -> dict[str, Times]:
     """The times of each memory, from the clipped parameters that its recurrence uses, as positive numbers."""
-    found: dict[str, Times] = {}
+    times_of: dict[str, Times] = {}
     for name, memory in run.memories(FFM, "ffm").items():
         decay, turn = (part.detach().double().flatten().numpy() for part in memory.log_gamma())
         with np.errstate(divide="ignore"):
-            found[name] = {"t_alpha": log(beta) / decay, "t_omega": 2 * np.pi / np.abs(turn)}
-    return found
+            times_of[name] = {"t_alpha": log(beta) / decay, "t_omega": 2 * np.pi / np.abs(turn)}
+    return times_of
 
 
 def picture(at: dict[int, dict[str, Times]], beta: float) -> Any:
     """Every trace and every context as a line over the steps."""
-    made, axes = figure(5.8, 2, sharex=True)
+    drawing, axes = figure(5.8, 2, sharex=True)
     titles = {
         "t_alpha": f"traces: slots until {beta:g} is left, t_α = log β / a",
         "t_omega": "contexts: period t_ω = 2π / |b|",
     }
     for panel, (name, title) in zip(axes[:, 0], titles.items(), strict=True):
         for colour, memory in zip(COLOURS, at[0], strict=False):
-            lines = np.array([found[memory][name] for found in at.values()])
+            lines = np.array([times_of[memory][name] for times_of in at.values()])
             panel.plot(list(at), lines, "o-", color=colour, ms=4, lw=1, alpha=0.7)[0].set_label(memory)
         panel.set(yscale="log", ylabel="slots", title=title)
     if len(at[0]) > 1:
         axes[0, 0].legend()
     axes[1, 0].set(xlabel="environment steps (0: as initialised)")
-    return made
+    return drawing

@@ -76,12 +76,12 @@ def measure(
     pictures, arrays = {"picture": picture(curves, lags, base)}, {}
     if string is not None:
         texts = [string] if other is None else [string, other]
-        kept = [stored(text, len(max(texts, key=len)), base, projections(seed)) for text in texts]
-        arrays = {f"string_{i}": values for i, values in enumerate(kept)}
-        pictures["string"] = string_picture(kept, texts)
+        contents = [stored(text, len(max(texts, key=len)), base, projections(seed)) for text in texts]
+        arrays = {f"string_{i}": values for i, values in enumerate(contents)}
+        pictures["string"] = string_picture(contents, texts)
         about["strings"] = texts
         if other is not None:
-            metrics |= {f"other/{name}": float(slots) for name, slots in alike(*kept).items()}
+            metrics |= {f"other/{name}": float(slots) for name, slots in alike(*contents).items()}
     return Result(metrics, rows, pictures, about, arrays)
 
 
@@ -91,8 +91,8 @@ def followed(pools: int, base: float) -> int:
         rate = base ** np.arange(1.0, pools + 1)
         needed = (rate - 1).sum() + 12 * np.sqrt((rate * (rate - 1)).sum())
     if not needed < LONGEST:
-        what = f"{pools} pools with base={base:g} remember for more than {LONGEST:,} slots"
-        raise UserError(f"{what}; e.g. --pools 12 --base 2")
+        problem = f"{pools} pools with base={base:g} remember for more than {LONGEST:,} slots"
+        raise UserError(f"{problem}; e.g. --pools 12 --base 2")
     return ceil(needed) + 10
 
 
@@ -109,7 +109,7 @@ def picture(curves: dict[str, Array], lags: NDArray[np.int64], base: float) -> A
     """Responses divided by their maxima, lag on a logarithmic axis; the chain above, parallel pools below."""
     import matplotlib
 
-    made, axes = figure(6.0, 2, sharex=True)
+    drawing, axes = figure(6.0, 2, sharex=True)
     pools = curves["chain"].shape[1]
     colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.92, pools))
     for panel, (name, curve) in zip(axes[:, 0], curves.items(), strict=True):
@@ -119,7 +119,7 @@ def picture(curves: dict[str, Array], lags: NDArray[np.int64], base: float) -> A
         panel.set(xscale="log", ylabel="response / its maximum", title=f"{name}, {pools} pools, rates {base:g}⁻ⁿ")
     axes[1, 0].legend(loc="upper right")
     axes[1, 0].set(xlabel="slots, counted from that of the impulse as 1")
-    return made
+    return drawing
 
 
 def projections(seed: int) -> Tensor:
@@ -160,18 +160,18 @@ def alike(one: Array, other: Array) -> dict[str, int]:
     began = np.maximum.accumulate(gap.max(1) > 0)[:, None]
     held = (size > HELD) & began
     close = gap < ALIKE
-    found = {f"alike_{n}": int(slots) for n, slots in enumerate((held & close).sum(0), 1)}
-    return found | {"alike_all": int(((close | ~held).all(1) & (held.sum(1) > 1)).sum())}
+    slots_of = {f"alike_{n}": int(slots) for n, slots in enumerate((held & close).sum(0), 1)}
+    return slots_of | {"alike_all": int(((close | ~held).all(1) & (held.sum(1) > 1)).sum())}
 
 
-def string_picture(kept: Sequence[Array], texts: Sequence[str]) -> Any:
+def string_picture(contents: Sequence[Array], texts: Sequence[str]) -> Any:
     """Slots as rows, units of all pools as columns, scaled to each pool's maximum; last, how two strings differ."""
-    panels = list(zip(texts, kept, strict=True))
-    largest = np.abs(kept[0]).max((0, 2))[:, None]
-    if len(kept) == 2:
-        panels.append((f"|{texts[0]} - {texts[1]}|", np.abs(kept[0] - kept[1])))
-    made, axes = figure(3.0 * len(panels) + 0.7, len(panels), sharex=True)
-    _, pools, width = kept[0].shape
+    panels = list(zip(texts, contents, strict=True))
+    largest = np.abs(contents[0]).max((0, 2))[:, None]
+    if len(contents) == 2:
+        panels.append((f"|{texts[0]} - {texts[1]}|", np.abs(contents[0] - contents[1])))
+    drawing, axes = figure(3.0 * len(panels) + 0.7, len(panels), sharex=True)
+    _, pools, width = contents[0].shape
     for panel, (name, values) in zip(axes[:, 0], panels, strict=True):
         flat = (values / largest).reshape(len(values), -1)
         shown = panel.imshow(flat, aspect="auto", cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
@@ -181,5 +181,5 @@ def string_picture(kept: Sequence[Array], texts: Sequence[str]) -> Any:
         panel.set_xticklabels([str(n + 1) for n in range(pools)])
         as_image(panel)
     axes[-1, 0].set(xlabel="pool")
-    made.colorbar(shown, ax=axes[:, 0], label="contents / the pool's maximum", location="bottom", shrink=0.8)
-    return made
+    drawing.colorbar(shown, ax=axes[:, 0], label="contents / the pool's maximum", location="bottom", shrink=0.8)
+    return drawing

@@ -36,21 +36,21 @@ def measure(run: LoadedRun, *, episodes: int = 100, points: int = 2000, perplexi
 
     name, states = run.config.choices["env"], getattr(run.parts.env.unwrapped, "label_names", ())
     if not states:
-        what = "does not tell its true state (an environment does by `labels()` and `label_names`)"
-        raise mistake(f"env={name}", what, example="a run with env=parity")
+        problem = "does not tell its true state (an environment does by `labels()` and `label_names`)"
+        raise mistake(f"env={name}", problem, example="a run with env=parity")
     if not 0 < perplexity < np.inf:
         raise UserError(f"perplexity={perplexity} is no number of neighbours; e.g. --perplexity 30")
     played, labels = collect(run, episodes)
-    found = run.with_null(
+    agents = run.with_null(
         lambda agent: sample(outputs(agent, played), np.array(states)[labels], points, run.seed),
     )
-    features, names = found["trained"]
+    features, names = agents["trained"]
     inner = names != TERMINAL
 
     def silhouettes(of: Any) -> dict[str, float]:
         return {"silhouette": silhouette(of[inner], names[inner]), "silhouette_with_terminal": silhouette(of, names)}
 
-    scores = {name: silhouettes(of) for name, (of, _) in found.items()}
+    scores = {name: silhouettes(of) for name, (of, _) in agents.items()}
     metrics = {
         **beside_null(scores, scores["trained"]),
         "points": float(inner.sum()),
@@ -62,7 +62,7 @@ def measure(run: LoadedRun, *, episodes: int = 100, points: int = 2000, perplexi
     rows = [{"x": float(x), "y": float(y), "state": n} for (x, y), n in zip(places, names, strict=True)]
     about = {"episodes": episodes, "perplexity": perplexity, "states": sorted(set(names))}
     title = f"{run.config.choices['memory']} on {name}: silhouette {metrics['silhouette']:.2f}"
-    if "untrained" in found:
+    if "untrained" in agents:
         title += f" (untrained {metrics['silhouette_untrained']:.2f})"
     return Result(metrics, rows, {"picture": picture(places, names, title)}, about, {"features": features})
 
@@ -70,7 +70,7 @@ def measure(run: LoadedRun, *, episodes: int = 100, points: int = 2000, perplexi
 def collect(run: LoadedRun, episodes: int) -> tuple[Batch, NDArray[np.int64]]:
     """Slots [N, S] of the run's episodes, and the labels [n] of the acted ones."""
     labels: list[NDArray[np.int64]] = []
-    batch = run.play(episodes, partial(Keeper, look=lambda env: env.labels(), kept=labels)).batch
+    batch = run.play(episodes, partial(Keeper, look=lambda env: env.labels(), records=labels)).batch
     return batch, np.stack(labels, 1)[batch.mask.numpy()]
 
 
@@ -79,18 +79,18 @@ def outputs(agent: Agent, batch: Batch) -> NDArray[np.float32]:
     """The outputs [n, H] of the critic's memory at all acted slots. Raises UserError if they are not finite."""
     trunk = agent.trunks.critic
     y, _ = trunk.memory(trunk.encoder(*batch.inputs), trunk.initial_state(batch.shape[0]), batch.start)
-    found = y.numpy()[batch.mask.numpy()]
-    if not np.isfinite(found).all():
+    hidden = y.numpy()[batch.mask.numpy()]
+    if not np.isfinite(hidden).all():
         raise UserError("the memory's outputs are not finite; e.g. --step best")
-    return found
+    return hidden
 
 
 def sample(features: Any, names: Any, points: int, seed: int) -> tuple[Any, Any]:
     """Draw at most `points` points, leaving out names that occur only once. Raises UserError if one name is left."""
     chosen = np.sort(np.random.default_rng(seed).permutation(len(names))[:points])
     features, names = features[chosen], names[chosen]
-    found, count = np.unique(names, return_counts=True)
-    often = np.isin(names, found[count > 1])
+    distinct, count = np.unique(names, return_counts=True)
+    often = np.isin(names, distinct[count > 1])
     if len(set(names[often]) - {TERMINAL}) < 2:
         raise UserError("fewer than two true states were seen; e.g. --episodes 100")
     return features[often], names[often]
@@ -104,7 +104,7 @@ def silhouette(features: Any, names: Any) -> float:
 
 def picture(places: Any, names: Any, title: str) -> Any:
     """The places, each state with a colour and a marker of its own."""
-    made, axes = figure(5.4)
+    drawing, axes = figure(5.4)
     panel = axes[0, 0]
     inner = sorted(set(names) - {TERMINAL})
     looks = {name: (COLOURS[i % 6], MARKERS[i // 6 % len(MARKERS)]) for i, name in enumerate(inner)}
@@ -113,4 +113,4 @@ def picture(places: Any, names: Any, title: str) -> Any:
             panel.scatter(*places[of].T, s=14, color=colour, marker=marker, label=name, alpha=0.75, linewidths=0.8)
     panel.set(title=title, xlabel="t-SNE 1", ylabel="t-SNE 2", xticks=[], yticks=[])
     panel.legend(title="true state", loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=4, markerscale=1.6)
-    return made
+    return drawing

@@ -74,21 +74,21 @@ def measure(run: LoadedRun, *, episodes: int = 200, twin: Path | None = None) ->
     twin: a run with env.observe=full, measured beside it
     """
     if episodes < GROUPS:
-        what = f"{episodes} episodes; expected at least {GROUPS}, from whose groups the error is estimated"
-        raise UserError(f"{what}")
+        problem = f"{episodes} episodes; expected at least {GROUPS}, from whose groups the error is estimated"
+        raise UserError(f"{problem}")
     runs = {"run": run} if twin is None else {"run": run, "twin": run.twin(twin)}
-    found = {name: discrepancy(each, episodes) for name, each in runs.items()}
+    gaps = {name: discrepancy(each, episodes) for name, each in runs.items()}
     metrics = dict[str, float]()
-    for name, one in found.items():
+    for name, one in gaps.items():
         prefix = "" if name == "run" else f"{name}_"
         metrics |= {
             f"{prefix}share": one.share,
             f"{prefix}error": one.error,
             f"{prefix}in_errors": one.share / max(one.error, ROUNDING),
         }
-    rows = curve_rows(found, "slot", lambda its: {"difference": its.by_time})
+    rows = curve_rows(gaps, "slot", lambda its: {"difference": its.by_time})
     about = {"lambdas": list(LAMBDAS), "episodes": episodes, "twin": None if twin is None else str(twin)}
-    return Result(metrics, rows, {"picture": picture(found)}, about)
+    return Result(metrics, rows, {"picture": picture(gaps)}, about)
 
 
 def discrepancy(run: LoadedRun, episodes: int) -> Discrepancy:
@@ -96,10 +96,10 @@ def discrepancy(run: LoadedRun, episodes: int) -> Discrepancy:
     played = run.play(episodes, sampled=True)
     with torch.no_grad():
         features = run.agent.trunks.read_critic(played.batch).double().numpy()
-    found = of_episodes(features, played, cast(Any, run.parts.algo).gamma)
-    if found is None:
+    discrepancy = of_episodes(features, played, cast(Any, run.parts.algo).gamma)
+    if discrepancy is None:
         raise UserError(f"{run.path}: all returns are equal, so that values tell nothing apart")
-    return found
+    return discrepancy
 
 
 def of_episodes(features: Array, played: Episodes, gamma: float) -> Discrepancy | None:
@@ -168,30 +168,30 @@ def estimated(of: Equations, halves: NDArray[np.bool_]) -> tuple[float, float]:
 
     halves: the first halves of the splits, [S, G], which stay the same whatever is left out
     """
-    without = np.array([share(of, halves, kept) for kept in ~np.eye(halves.shape[1], dtype=bool)])
+    without = np.array([share(of, halves, subset) for subset in ~np.eye(halves.shape[1], dtype=bool)])
     error = np.sqrt((len(without) - 1) * without.var())
     return share(of, halves, np.ones(halves.shape[1], bool)), float(error)
 
 
-def share(of: Equations, halves: NDArray[np.bool_], kept: NDArray[np.bool_]) -> float:
-    """The product of the differences that both halves of the `kept` groups [G] find, the mean over splits."""
-    found = variance(of, kept)
-    if found < FLAT:
+def share(of: Equations, halves: NDArray[np.bool_], groups: NDArray[np.bool_]) -> float:
+    """The product of the differences that both halves of `groups` [G] find, the mean over splits."""
+    spread = variance(of, groups)
+    if spread < FLAT:
         return 0.0
-    first, second = differences_of(of, halves, kept)
-    alike = of.alike[kept].sum(0) / of.moments[kept, 0].sum()
-    return float(((first @ alike) * second).sum(1).mean() / found)
+    first, second = differences_of(of, halves, groups)
+    alike = of.alike[groups].sum(0) / of.moments[groups, 0].sum()
+    return float(((first @ alike) * second).sum(1).mean() / spread)
 
 
-def variance(of: Equations, kept: NDArray[np.bool_]) -> float:
-    """The variance of the returns in the `kept` groups [G]."""
-    count, total, squares = of.moments[kept].sum(0)
+def variance(of: Equations, groups: NDArray[np.bool_]) -> float:
+    """The variance of the returns in `groups` [G]."""
+    count, total, squares = of.moments[groups].sum(0)
     return float(squares / count - (total / count) ** 2)
 
 
-def differences_of(of: Equations, halves: NDArray[np.bool_], kept: NDArray[np.bool_]) -> tuple[Array, Array]:
-    """The differences of weights [S, K] that the first and the second halves of the `kept` groups find."""
-    return differences(of, halves & kept), differences(of, ~halves & kept)
+def differences_of(of: Equations, halves: NDArray[np.bool_], groups: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """The differences of weights [S, K] that the first and the second halves of `groups` find."""
+    return differences(of, halves & groups), differences(of, ~halves & groups)
 
 
 def differences(of: Equations, chosen: NDArray[np.bool_]) -> Array:
@@ -211,19 +211,19 @@ def by_slot(fitted: list[Array], first: Array, second: Array) -> Array:
     return np.sign(means) * np.sqrt(np.abs(means))
 
 
-def picture(found: dict[str, Discrepancy]) -> Any:
+def picture(gaps: dict[str, Discrepancy]) -> Any:
     """The share with its 95 % interval, and how large the difference is in each slot."""
-    made, axes = figure(6.2, 2)
+    drawing, axes = figure(6.2, 2)
     top, bottom = axes[0, 0], axes[1, 0]
-    for i, (name, one) in enumerate(found.items()):
+    for i, (name, one) in enumerate(gaps.items()):
         top.errorbar(one.share, i, xerr=Z * one.error, fmt="o", color=COLOURS[i], capsize=4)
         bottom.plot(one.by_time, color=COLOURS[i], label=name)
     top.axvline(0, color="black", lw=0.8)
-    top.set(yticks=range(len(found)), ylim=(-0.5, len(found) - 0.5), xlabel="its square / variance of returns")
-    top.set_yticklabels(list(found))
+    top.set(yticks=range(len(gaps)), ylim=(-0.5, len(gaps) - 0.5), xlabel="its square / variance of returns")
+    top.set_yticklabels(list(gaps))
     top.set(title=f"difference of values, lambda {LAMBDAS[0]:g} and {LAMBDAS[1]:g}; 95 % interval")
     bottom.axhline(0, color="black", lw=0.8)
     bottom.set(xlabel="slot of the episode", ylabel="difference (standard deviations)")
     whole_numbers(bottom.xaxis)
     bottom.legend(frameon=False)
-    return made
+    return drawing

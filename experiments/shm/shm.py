@@ -33,9 +33,9 @@ def measure(run: LoadedRun, *, episodes: int = 20) -> Result:
     def along(agent: Agent) -> Along:
         return follow(agent, run.memories(SHM, "shm", agent)[name], played, run.seed)
 
-    found = run.with_null(along)
-    scores = {which: of.metrics() for which, of in found.items()}
-    stats, C, M, shown = found["trained"]
+    agents = run.with_null(along)
+    scores = {which: of.metrics() for which, of in agents.items()}
+    stats, C, M, shown = agents["trained"]
     rows = [
         {"episode": i, "t": t + 1, "product_mean": p, "below_one_mean": b, "below_one_share": s}
         for i, n in enumerate(played.length.tolist())
@@ -84,15 +84,15 @@ def follow(agent: Agent, memory: SHM, played: Episodes, seed: int) -> Along:
         agent.trunks.read(played.batch)
     lengths, slots = played.length.numpy(), int(played.length.max())
     shown = np.unique(np.linspace(0, int(lengths[0]) - 1, 4).astype(int))  # the slots whose matrices are drawn
-    stats, kept = np.full((3, len(lengths), slots), np.nan), []
+    stats, pairs = np.full((3, len(lengths), slots), np.nan), []
     product = torch.ones(len(lengths), memory.k, memory.k, dtype=torch.float64)
     for t, (C, M) in enumerate(calibrations(memory, seen[0][0][:, :slots], seed)):
         product = product * C
         stats[:, :, t] = product_stats(product)
         if t in shown:
-            kept.append((C[0].numpy(), M[0].numpy()))
+            pairs.append((C[0].numpy(), M[0].numpy()))
     stats[:, np.arange(slots) >= lengths[:, None]] = np.nan
-    C_shown, M_shown = (np.stack(matrices) for matrices in zip(*kept, strict=True))
+    C_shown, M_shown = (np.stack(matrices) for matrices in zip(*pairs, strict=True))
     return Along(stats, C_shown, M_shown, shown)
 
 
@@ -128,7 +128,7 @@ def product_stats(product: Tensor) -> np.ndarray:
 
 def picture(below: np.ndarray, calibration: str) -> Any:
     """The mean of the elements of P_t below 1 [N, T], for each episode and averaged over episodes."""
-    made, axes = figure(3.5)
+    drawing, axes = figure(3.5)
     panel, t = axes[0, 0], np.arange(1, below.shape[1] + 1)
     panel.plot(t, below.T, color=COLOURS[5], lw=0.8, alpha=0.5)
     panel.plot(t, np.nanmean(below, 0), color=COLOURS[0], lw=2.5, label="mean of episodes")
@@ -137,19 +137,19 @@ def picture(below: np.ndarray, calibration: str) -> Any:
     panel.set(title=f"what the product of C₁ … C_t leaves\n(calibration={calibration})")
     whole_numbers(panel.xaxis)
     panel.legend()
-    return made
+    return drawing
 
 
 def matrices(C: np.ndarray, M: np.ndarray, t: np.ndarray) -> Any:
     """C_t and M_t [slots, k, k] of an episode at slots t."""
-    made, axes = figure(2.25 * len(t), len(t), 2)
+    drawing, axes = figure(2.25 * len(t), len(t), 2)
     for column, (name, stack, centre) in enumerate((("C", C, 1.0), ("M", M, 0.0))):
         reach = max(float(np.abs(stack - centre).max()), 1e-12)
         for panel, matrix, when in zip(axes[:, column], stack, t, strict=True):
             shown = panel.imshow(matrix, cmap="RdBu_r", vmin=centre - reach, vmax=centre + reach)
             panel.set(title=f"{name} at t = {when}", xticks=[], yticks=[])
             as_image(panel)
-        made.colorbar(shown, ax=axes[:, column], location="bottom", shrink=0.9, aspect=30)
-    made.supxlabel("column (key)")
-    made.supylabel("row (value)")
-    return made
+        drawing.colorbar(shown, ax=axes[:, column], location="bottom", shrink=0.9, aspect=30)
+    drawing.supxlabel("column (key)")
+    drawing.supylabel("row (value)")
+    return drawing

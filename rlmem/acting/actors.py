@@ -71,12 +71,12 @@ def attached(address: str | None, actors: int, key: str = "algo.actors", needs_g
                 except (OSError, ValueError) as error:
                     if address is None:
                         raise
-                    what = f"no cluster answers ({first_line(error)}); e.g. {source}=auto after `ray start --head`"
-                    raise UserError(f"{source}={address}: {what}") from error
+                    problem = f"no cluster answers ({first_line(error)}); e.g. {source}=auto after `ray start --head`"
+                    raise UserError(f"{source}={address}: {problem}") from error
         cores = int(ray.cluster_resources().get("CPU", 0))
         if cores < actors:
-            what = f"each takes a core, and the cluster has {cores}; expected at most as many"
-            raise UserError(f"{key}={actors}: {what}; e.g. {key}={max(cores, 1)}")
+            problem = f"each takes a core, and the cluster has {cores}; expected at most as many"
+            raise UserError(f"{key}={actors}: {problem}; e.g. {key}={max(cores, 1)}")
         yield ray
 
 
@@ -266,10 +266,10 @@ class ActorPool:
         self.restarts += 1
         self._deaths += 1
         if self._deaths > DEATHS * self.actors:
-            what = f"actors died {self._deaths} times, and no rollout came in between ({reason})"
-            raise Fault(f"step {self.steps}: {what}; e.g. out of memory: a smaller env.num_envs or algo.actors")
-        what = f"actor {actor} died ({reason}); its running episodes are dropped, and a new one begins"
-        self.say(f"step {self.steps}: {what}")
+            problem = f"actors died {self._deaths} times, and no rollout came in between ({reason})"
+            raise Fault(f"step {self.steps}: {problem}; e.g. out of memory: a smaller env.num_envs or algo.actors")
+        problem = f"actor {actor} died ({reason}); its running episodes are dropped, and a new one begins"
+        self.say(f"step {self.steps}: {problem}")
         self._ray.kill(self._workers[actor])  # it may be alive if only its answer was lost
         self._workers[actor] = self._worker()
         self._idle.append(actor)

@@ -25,9 +25,9 @@ def slot_layout(env: VectorEnv) -> VectorEnv:
         mode = AutoresetMode.__members__.get(str(said)) or AutoresetMode(said)
     except (ValueError, TypeError) as error:
         example = 'metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}'
-        what = f"{named} has the autoreset mode {said!r} in its metadata"
+        problem = f"{named} has the autoreset mode {said!r} in its metadata"
         modes = ", ".join(AutoresetMode.__members__)
-        raise ValueError(f"{what}; expected one of {modes}, as in {example}") from error
+        raise ValueError(f"{problem}; expected one of {modes}, as in {example}") from error
     if mode is AutoresetMode.NEXT_STEP and callable(getattr(env, "state", None)):
         return env
     if (
@@ -35,8 +35,8 @@ def slot_layout(env: VectorEnv) -> VectorEnv:
         and isinstance(env.unwrapped, AsyncVectorEnv)
         and not env.unwrapped.shared_memory
     ):
-        what = "does not forget a reset that is due when it is reset (shared_memory=False)"
-        raise ValueError(f"{named} with NEXT_STEP autoreset {what}; expected shared memory, SAME_STEP or DISABLED")
+        problem = "does not forget a reset that is due when it is reset (shared_memory=False)"
+        raise ValueError(f"{named} with NEXT_STEP autoreset {problem}; expected shared memory, SAME_STEP or DISABLED")
     return Slotted(env, mode)
 
 
@@ -101,10 +101,10 @@ class Slotted(Transparent):
         mask, task = rest.pop("reset_mask", None), rest.pop("task", None)
         rows = np.ones(self.num_envs, bool) if mask is None else np.array(mask)
         if seed is not None:
-            given = [seed + i for i in range(self.num_envs)] if isinstance(seed, int | np.integer) else list(seed)
+            seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int | np.integer) else list(seed)
             for i in np.flatnonzero(rows):
-                if given[i] is not None:
-                    self.seeds[i], self.episode[i] = given[i], -1
+                if seeds[i] is not None:
+                    self.seeds[i], self.episode[i] = seeds[i], -1
         self._number(rows, task)
         obs, infos = self._begin(rows, rest)
         self.over[rows] = False
@@ -174,8 +174,8 @@ class Slotted(Transparent):
         if longest and (late := lengths == 0).any():
             self._begin(late, taken=False)
         if not alike(self.raw, state["seen"], ~self.over):
-            what = "other observations than before it was saved: not all of it follows from seeds and actions"
-            warnings.warn(f"{self.named}: the running episodes, played again, show {what}", stacklevel=2)
+            problem = "other observations than before it was saved: not all of it follows from seeds and actions"
+            warnings.warn(f"{self.named}: the running episodes, played again, show {problem}", stacklevel=2)
 
     def _number(self, rows: np.ndarray, task: Any = None) -> None:
         """Count the episodes that begin in `rows`."""
@@ -190,13 +190,13 @@ class Slotted(Transparent):
             for seed, number, row in zip(self.seeds, self.drawn, rows, strict=True)
         ]
         everyone, before = rows.all() or self.raw is None, self.raw
-        given = dict(options or {}) if everyone else {**(options or {}), "reset_mask": rows.copy()}
-        obs, infos = self.env.reset(seed=seeds, options=given or None)  # type: ignore[arg-type]
+        asked = dict(options or {}) if everyone else {**(options or {}), "reset_mask": rows.copy()}
+        obs, infos = self.env.reset(seed=seeds, options=asked or None)  # type: ignore[arg-type]
         obs = arrays(obs, self.single_observation_space)
         if not everyone and not alike(obs, before, ~rows):
-            what = "is reset as a whole: it takes no options['reset_mask'], which its autoreset mode needs here"
+            problem = "is reset as a whole: it takes no options['reset_mask'], which its autoreset mode needs here"
             raise CannotTurn(
-                None, f"{self.named} ({self.mode.name}) {what}; expected a masked reset, or NEXT_STEP and state()"
+                None, f"{self.named} ({self.mode.name}) {problem}; expected a masked reset, or NEXT_STEP and state()"
             )
         self.raw = obs
         if self._masks == "info":
@@ -211,14 +211,14 @@ class Slotted(Transparent):
         if self._masks is None or not rows.any():
             return actions
         space: Any = self.single_action_space
-        found, sizes = np.array(actions), component_sizes(space)
+        allowed, sizes = np.array(actions), component_sizes(space)
         masks = given_masks(self.env, self._masks, self.raw, self._infos)
         for i in np.flatnonzero(rows).tolist():
             if (mask := masks[i]) is None:
                 continue
             first = [int(part.argmax()) for part in np.split(mask.astype(bool), np.cumsum(sizes)[:-1])]
-            found[i] = space.start + (first[0] if isinstance(space, spaces.Discrete) else np.array(first))
-        return found
+            allowed[i] = space.start + (first[0] if isinstance(space, spaces.Discrete) else np.array(first))
+        return allowed
 
     def _with_final(self, obs: Any, infos: Mapping[str, Any], over: np.ndarray) -> tuple[Any, dict[str, Any]]:
         """Observations and infos of a vector that has begun the next episode already: those of the end where it ended.
@@ -233,8 +233,8 @@ class Slotted(Transparent):
         for i in np.flatnonzero(over):
             row = None if final is None else final[i]
             if row is None:
-                what = "resets in the same step, and its infos have no `final_obs` of an episode that ended"
-                raise CannotTurn(None, f"{self.named} ({self.mode.name}) {what}; expected infos['final_obs'][{i}]")
+                problem = "resets in the same step, and its infos have no `final_obs` of an episode that ended"
+                raise CannotTurn(None, f"{self.named} ({self.mode.name}) {problem}; expected infos['final_obs'][{i}]")
             tree_map(partial(_write, int(i)), obs, row)
         return obs, put_infos(infos, over, last or {})
 
@@ -256,23 +256,23 @@ def put_rows(obs: Any, rows: np.ndarray, other: Any) -> Any:
 
 def put_infos(infos: Mapping[str, Any], rows: np.ndarray, other: Mapping[str, Any]) -> dict[str, Any]:
     """Infos in Gymnasium's form, `name` and where it is known, `_name`, whose `rows` are those of `other` alone."""
-    found = dict(infos)
-    for name in found:
-        if name.startswith("_") and isinstance(found[name], np.ndarray):
-            found[name] = found[name] & ~rows
+    merged = dict(infos)
+    for name in merged:
+        if name.startswith("_") and isinstance(merged[name], np.ndarray):
+            merged[name] = merged[name] & ~rows
     for name, theirs in other.items():
         known = other.get(f"_{name}")
         if name.startswith("_") or known is None:
             continue
         where = rows & known
         if isinstance(theirs, Mapping):
-            found[name] = put_infos(found.get(name, {}), rows, theirs)
-        elif name in found:
-            found[name] = np.where(where.reshape(-1, *[1] * (np.ndim(theirs) - 1)), theirs, found[name])
+            merged[name] = put_infos(merged.get(name, {}), rows, theirs)
+        elif name in merged:
+            merged[name] = np.where(where.reshape(-1, *[1] * (np.ndim(theirs) - 1)), theirs, merged[name])
         else:
-            found[name] = theirs
-        found[f"_{name}"] = found.get(f"_{name}", np.zeros_like(rows)) | where
-    return found
+            merged[name] = theirs
+        merged[f"_{name}"] = merged.get(f"_{name}", np.zeros_like(rows)) | where
+    return merged
 
 
 def arrays(obs: Any, space: Any) -> Any:

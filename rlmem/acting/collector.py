@@ -211,8 +211,8 @@ class Collector:
                     finished |= self.final
                     if patience.is_due():
                         left, longest = np.count_nonzero(~finished), self.episode_length.max()
-                        what = f"{left} complete episodes are waited for; the longest has {longest:,} steps so far"
-                        self.say(f"step {self.steps}: {what}")
+                        problem = f"{left} complete episodes are waited for; the longest has {longest:,} steps so far"
+                        self.say(f"step {self.steps}: {problem}")
 
     @property
     def remark(self) -> str:
@@ -318,15 +318,15 @@ class Collector:
         self.guard.call(lambda: self.env.restore(env_state), unfit)  # type: ignore[attr-defined]
 
 
-def _require_alike(own: Any, given: Any, name: str) -> None:
+def _require_alike(own: Any, saved: Any, name: str) -> None:
     """Raise ValueError unless the tensors that a checkpoint holds have the places, sizes and types of this run's `own`.
 
     A right checksum does not say that contents fit; what does not would fail much later, or not at all.
     """
-    (ours, structure), (theirs, other) = tree_flatten(own), tree_flatten(given)
+    (ours, structure), (theirs, other) = tree_flatten(own), tree_flatten(saved)
     if structure != other:
         raise ValueError(f"{name} has other parts")
     for a, b in zip(ours, theirs, strict=True):
         if not isinstance(b, Tensor) or (a.shape, a.dtype) != (b.shape, b.dtype):
-            found = f"{tuple(b.shape)} of {b.dtype}" if isinstance(b, Tensor) else type(b).__name__
-            raise ValueError(f"{name} is {found}, not {tuple(a.shape)} of {a.dtype}")
+            other_form = f"{tuple(b.shape)} of {b.dtype}" if isinstance(b, Tensor) else type(b).__name__
+            raise ValueError(f"{name} is {other_form}, not {tuple(a.shape)} of {a.dtype}")

@@ -97,9 +97,9 @@ def evaluate(agent: Agent, env: VectorEnv, request: Request, greedy: bool) -> Sc
             so_far = sum(map(len, played))
             request.say(f"evaluating: {so_far} of {episodes} {kind} episodes played, {collector.steps:,} steps taken")
     if max_steps is not None and unfinished:
-        what = f"{unfinished} of {episodes} {kind} episodes had not ended after {max_steps:,} steps"
+        problem = f"{unfinished} of {episodes} {kind} episodes had not ended after {max_steps:,} steps"
         example = f"evaluation.max_steps={10 * max_steps}, or null for no bound"
-        request.say(f"evaluation: {what} and count with what they had got by then; e.g. {example}")
+        request.say(f"evaluation: {problem} and count with what they had got by then; e.g. {example}")
     counted = [episode for env_episodes in played for episode in env_episodes]
     success = [e.success for e in counted if e.success is not None]
     return Scores(

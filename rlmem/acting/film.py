@@ -139,7 +139,7 @@ def _drawn(frames: Sequence[Frame]) -> list[Any]:
     lines = max(len(frame.caption) for frame in frames)
     letters = max((font.getlength(line) for frame in frames for line in frame.caption), default=-LINE)
     size = (max(width * times, round(letters) + LINE), below + LINE * lines + LINE // 2)
-    made = []
+    images = []
     for frame in frames:
         image = Image.new("RGB", size, tuple(map(int, frame.picture[-1, -1])))  # the background, as in the corner
         large = frame.picture.repeat(times, axis=0).repeat(times, axis=1)
@@ -148,8 +148,8 @@ def _drawn(frames: Sequence[Frame]) -> list[Any]:
         draw.rectangle((0, below, *size), GROUND)
         for row, line in enumerate(frame.caption):
             draw.text((LINE // 2, below + LINE // 4 + LINE * row), line, INK, font)
-        made.append(image)
-    return made
+        images.append(image)
+    return images
 
 
 PlayerName = Literal["keys", "random", "memoryless", "oracle"]

@@ -213,23 +213,23 @@ class Guard:
             trace = "".join(traceback.format_exception(error)) if trace is None else trace
             raise Fault(f"{where}: {line or raised(error)}", trace) from error
 
-    def _observations(self, given: Any) -> Any:
+    def _observations(self, obs_of_env: Any) -> Any:
         if not self.has_parts:
-            return self._part(self.checks[""], given)
-        if not isinstance(given, Mapping) or (lacking := [name for name in self.checks if name not in given]):
-            what = f"lack `{lacking[0]}`" if isinstance(given, Mapping) else _excerpt(given)
-            self._refuse(None, f"observations {what}; expected a dictionary of {', '.join(self.checks)}")
-        obs = {name: self._part(part, given[name]) for name, part in self.checks.items()}
+            return self._part(self.checks[""], obs_of_env)
+        if not isinstance(obs_of_env, Mapping) or (lacking := [name for name in self.checks if name not in obs_of_env]):
+            problem = f"lack `{lacking[0]}`" if isinstance(obs_of_env, Mapping) else _excerpt(obs_of_env)
+            self._refuse(None, f"observations {problem}; expected a dictionary of {', '.join(self.checks)}")
+        obs = {name: self._part(part, obs_of_env[name]) for name, part in self.checks.items()}
         if ACTION_MASK in obs:
             obs[ACTION_MASK] = obs[ACTION_MASK] != 0
         return obs
 
-    def _part(self, part: ObservationCheck, given: Any) -> np.ndarray:
+    def _part(self, part: ObservationCheck, values: Any) -> np.ndarray:
         shape = len(self.begins), *(part.space.shape or ())
         try:
-            obs = np.asarray(given)
+            obs = np.asarray(values)
         except (ValueError, TypeError):
-            self._refuse(None, f"{part.said} {_excerpt(given)}; expected an array of shape {shape}")
+            self._refuse(None, f"{part.said} {_excerpt(values)}; expected an array of shape {shape}")
         if obs.shape != shape:
             self._refuse(None, f"{part.said} of shape {obs.shape}; expected {shape}")
         try:
@@ -251,13 +251,13 @@ class Guard:
                 self._refuse(wrong, "its action mask allows no action; expected one at least")
             component[empty] = True
 
-    def _rewards(self, given: Any) -> np.ndarray:
-        rewards = self._row("rewards", np.asarray(given), NUMBERS, "numbers")
+    def _rewards(self, values: Any) -> np.ndarray:
+        rewards = self._row("rewards", np.asarray(values), NUMBERS, "numbers")
         sizes = np.abs(rewards)
         fits = sizes <= LARGEST  # false for NaN
         if np.count_nonzero(fits) < len(fits):
-            what = rewards[fits.argmin()]
-            self._refuse(~fits, f"reward {what}; expected a finite number{' of float32' * bool(np.isfinite(what))}")
+            reward = rewards[fits.argmin()]
+            self._refuse(~fits, f"reward {reward}; expected a finite number{' of float32' * bool(np.isfinite(reward))}")
         self._note("a reward", sizes)
         return rewards.astype(np.float32)
 
@@ -271,8 +271,8 @@ class Guard:
     def _row(self, name: str, values: np.ndarray, kinds: str, expected: str) -> np.ndarray:
         """The values themselves; refuses all but one of these kinds for each environment."""
         if values.shape != self.begins.shape or values.dtype.kind not in kinds:
-            what = f"{name} of shape {values.shape} and type {values.dtype}"
-            self._refuse(None, f"{what}; expected {len(self.begins)} {expected}")
+            problem = f"{name} of shape {values.shape} and type {values.dtype}"
+            self._refuse(None, f"{problem}; expected {len(self.begins)} {expected}")
         return values
 
     def _refuse(self, wrong: np.ndarray | None, line: str) -> NoReturn:
@@ -288,9 +288,9 @@ class Guard:
         return f"step {self.steps}: environment {environment}, {when}"
 
 
-def as_flags(given: Any) -> np.ndarray:
+def as_flags(values: Any) -> np.ndarray:
     """A copy as an array, of booleans if all of it is 0, 1, True or False."""
-    flags = np.array(given)
+    flags = np.array(values)
     return flags.astype(bool) if flags.dtype.kind in "iu" and ((flags == 0) | (flags == 1)).all() else flags
 
 

@@ -44,17 +44,17 @@ def given_masks(
     """
     asked: Any = env
     if source == "leaf":
-        given = obs[ACTION_MASK]
+        masks = obs[ACTION_MASK]
     elif source == "info":
-        given = infos.get(ACTION_MASK, [None] * env.num_envs)
+        masks = infos.get(ACTION_MASK, [None] * env.num_envs)
         if (known := infos.get(f"_{ACTION_MASK}")) is not None and not np.all(known):
-            given = [mask if here else None for mask, here in zip(given, known, strict=True)]
+            masks = [mask if here else None for mask, here in zip(masks, known, strict=True)]
     else:
-        given = asked.action_masks() if source == "vector" else asked.unwrapped.call("action_masks")
-    if given is None:
-        given = [None] * env.num_envs
-    whole = isinstance(given, np.ndarray) and given.dtype != object
-    return given.reshape(env.num_envs, -1) if whole else [flat_mask(mask) for mask in given]
+        masks = asked.action_masks() if source == "vector" else asked.unwrapped.call("action_masks")
+    if masks is None:
+        masks = [None] * env.num_envs
+    whole = isinstance(masks, np.ndarray) and masks.dtype != object
+    return masks.reshape(env.num_envs, -1) if whole else [flat_mask(mask) for mask in masks]
 
 
 def flat_mask(mask: Any) -> np.ndarray | None:
@@ -88,8 +88,8 @@ def observed(env: VectorEnv, read: Callable[[Sequence[str]], Collection[str]]) -
             raise ValueError(f"its `{ACTION_MASK}` is {mask}; expected one array of {size}, a number for every action")
         source = None
     if source in ("vector", "each") and _reset_mode(env) is AutoresetMode.SAME_STEP:
-        what = "resets in the same step, so action_masks() says nothing of a final observation"
-        raise ValueError(f"{type(env.unwrapped).__name__} {what}; expected a leaf `{ACTION_MASK}`, or NEXT_STEP")
+        problem = "resets in the same step, so action_masks() says nothing of a final observation"
+        raise ValueError(f"{type(env.unwrapped).__name__} {problem}; expected a leaf `{ACTION_MASK}`, or NEXT_STEP")
     if source is None and not is_tree(space):
         return env
     parts = leaves(space) if is_tree(space) else {OBSERVATION: space}
@@ -125,17 +125,17 @@ class Observed(Transparent):
         return self._seen(obs, info), reward, terminated, truncated, info
 
     def _seen(self, obs: Any, info: Mapping[str, Any]) -> dict[str, Any]:
-        found = by_path(obs, self.whole) if is_tree(self.whole) else {OBSERVATION: obs}
+        parts = by_path(obs, self.whole) if is_tree(self.whole) else {OBSERVATION: obs}
         if self.source is not None:
-            found[ACTION_MASK] = self._masks(info)
-        return {name: leaf for name, leaf in found.items() if name in self.single_observation_space.spaces}
+            parts[ACTION_MASK] = self._masks(info)
+        return {name: leaf for name, leaf in parts.items() if name in self.single_observation_space.spaces}
 
     def _masks(self, info: Mapping[str, Any]) -> np.ndarray:
-        given = given_masks(self.env, cast(MaskSource, self.source), None, info)
-        if isinstance(given, np.ndarray):
-            return given
+        rows = given_masks(self.env, cast(MaskSource, self.source), None, info)
+        if isinstance(rows, np.ndarray):
+            return rows
         nothing = np.zeros(sum(component_sizes(self.single_action_space)), bool)
-        masks = [nothing if mask is None else mask for mask in given]
+        masks = [nothing if mask is None else mask for mask in rows]
         if wrong := [mask for mask in masks if mask.shape != nothing.shape]:
             expected = f"{nothing.size}, one for every action"
             raise ValueError(f"an action mask of {wrong[0].size} numbers; expected {expected}")

@@ -61,8 +61,8 @@ class Reports:
                 raise WorkerFailed(index, raised(value), trace)
         environment = next(iter(_ended(self.vector, PATIENCE)), None)
         why = "" if isinstance(error, queue.Empty) else f" ({one_line(error)})"
-        what = f"raised an exception that cannot be passed between processes{why}"
-        raise WorkerFailed(environment, f"{what}; expected one that pickle can copy, such as ValueError('text')")
+        problem = f"raised an exception that cannot be passed between processes{why}"
+        raise WorkerFailed(environment, f"{problem}; expected one that pickle can copy, such as ValueError('text')")
 
 
 def watch_workers(env: VectorEnv) -> None:

@@ -125,17 +125,17 @@ class Leaves(InputEncoder):
         read = chosen(list(parts), include, exclude)
         if unknown := [name for name in settings if name not in read]:
             raise ValueError(f"leaves: `{unknown[0]}` is no leaf that is read; these are: {', '.join(read)}")
-        made: list[Vector | Image] = []
+        encoders: list[Vector | Image] = []
         for name in read:
-            space, given = parts[name], {"hidden_size": leaf_size} | dict(settings.get(name, {}))
-            kind = given.pop("kind", "image" if _looks_like_image(space) else "vector")
+            space, keys = parts[name], {"hidden_size": leaf_size} | dict(settings.get(name, {}))
+            kind = keys.pop("kind", "image" if _looks_like_image(space) else "vector")
             if kind not in KINDS:
                 raise ValueError(f"leaves.{name}.kind={kind}: expected one of {', '.join(KINDS)}")
-            made.append(_made(name, KINDS[kind], given, space, action_space, normalise_obs))
-            name_leaf(made[-1], name)
-        merged = spaces.Box(-np.inf, np.inf, (sum(leaf.output_size for leaf in made),))
+            encoders.append(_made(name, KINDS[kind], keys, space, action_space, normalise_obs))
+            name_leaf(encoders[-1], name)
+        merged = spaces.Box(-np.inf, np.inf, (sum(leaf.output_size for leaf in encoders),))
         super().__init__(merged, action_space, 0, prev_action, prev_reward, start_flag)
-        self.read, self.leaves, self.output_size = read, nn.ModuleList(made), hidden_size
+        self.read, self.leaves, self.output_size = read, nn.ModuleList(encoders), hidden_size
         self.features = orthogonal(Linear(self.obs_features.size + self.plain_size, hidden_size))
         self.hidden = orthogonal(Linear(hidden_size, hidden_size))
 
@@ -183,13 +183,13 @@ KINDS: dict[str, type[Vector] | type[Image]] = {"vector": Vector, "image": Image
 
 
 def _made(
-    name: str, kind: Any, given: dict[str, Any], space: Space, action_space: Space, normalise_obs: bool
+    name: str, kind: Any, settings: dict[str, Any], space: Space, action_space: Space, normalise_obs: bool
 ) -> Vector | Image:
     """The encoder of a leaf. Raises ValueError for settings that it has not, and for what it cannot be made of."""
-    if unknown := [key for key in given if key not in kind.keys]:
+    if unknown := [key for key in settings if key not in kind.keys]:
         raise ValueError(f"leaves.{name}: no key `{unknown[0]}`; accepted: kind, {', '.join(kind.keys)}")
     try:
-        return kind(space, action_space, normalise_obs, **given)
+        return kind(space, action_space, normalise_obs, **settings)
     except (ValueError, TypeError) as error:
         raise ValueError(f"leaves.{name}: {error}") from error
 

@@ -230,29 +230,29 @@ class Algorithm(Learner):
             return Outline(
                 problems=[f"{of_env}: holds labelled sequences, in which {of_algo} cannot act; e.g. algo=classify"]
             )
-        found, methods = [], ("state", "restore") if self.resumes_environments else ()
+        problems, methods = [], ("state", "restore") if self.resumes_environments else ()
         observation, action = plan.env.single_observation_space, plan.env.single_action_space
         if lacks := [f"{name}()" for name in methods if not callable(getattr(plan.env, name, None))]:
-            found.append(
+            problems.append(
                 f"{of_env}: {type(plan.env.unwrapped).__name__} has no {' and no '.join(lacks)}, without which no "
                 f"checkpoint of a run can be written or gone on from; e.g. a single Gymnasium environment by env=gym "
                 f"env.id=..., or a class derived from BatchedEnv"
             )
         if not is_readable(observation):
             name, shown = _unreadable(observation)
-            what = f"no encoder reads {shown}; expected {READABLE}"
+            reason = f"no encoder reads {shown}; expected {READABLE}"
             example = f"encoder=dict encoder.exclude=[{name}]" if name else "env=repeat_previous"
-            found.append(f"{of_env}: {what}; e.g. {example}")
+            problems.append(f"{of_env}: {reason}; e.g. {example}")
         if not isinstance(action, self.action_spaces) or not is_flat(action):
             names = ", ".join(space.__name__ for space in self.action_spaces)
-            what = f"does not support action space {action} of {of_env}; supported: {names}, of one dimension"
-            found.append(f"{of_algo}: {what}; e.g. {self._alternative(action)}")
+            reason = f"does not support action space {action} of {of_env}; supported: {names}, of one dimension"
+            problems.append(f"{of_algo}: {reason}; e.g. {self._alternative(action)}")
         elif self.bounded_actions and isinstance(action, Box) and not action.is_bounded("both"):
-            what = f"acts between bounds, which action space {action} of {of_env} lacks"
-            found.append(f"{of_algo}: {what}; e.g. algo=ppo")
-        found += [f"{of_algo}: {problem}" for problem in self._mask_problems(observation, action, of_env)]
-        found += self._critic_problems(observation, of_env)
-        return Outline(problems=found)
+            reason = f"acts between bounds, which action space {action} of {of_env} lacks"
+            problems.append(f"{of_algo}: {reason}; e.g. algo=ppo")
+        problems += [f"{of_algo}: {problem}" for problem in self._mask_problems(observation, action, of_env)]
+        problems += self._critic_problems(observation, of_env)
+        return Outline(problems=problems)
 
     def _alternative(self, action: Space) -> str:
         """Another algorithm for an action space, or another environment where no algorithm supports it."""
@@ -277,11 +277,11 @@ class Algorithm(Learner):
         """Why the critic cannot be another one than the actor's settings ask for."""
         asked = {key: getattr(self, key, None) for key in ("critic_observation", "critic_memory")}
         told = {key: f"[{','.join(value)}]" if isinstance(value, list) else value for key, value in asked.items()}
-        given = [f"algo.{key}={value}" for key, value in told.items() if value is not None]
-        if given and not self.separate:
-            return [f"{' '.join(given)}: actor and critic share an encoder and a memory; e.g. algo.separate=true"]
+        keys = [f"algo.{key}={value}" for key, value in told.items() if value is not None]
+        if keys and not self.separate:
+            return [f"{' '.join(keys)}: actor and critic share an encoder and a memory; e.g. algo.separate=true"]
         if asked["critic_observation"] is not None and not is_tree(observation):
-            return [f"{given[0]}: observations of {of_env} have one part; e.g. env.privileged=true where it has that"]
+            return [f"{keys[0]}: observations of {of_env} have one part; e.g. env.privileged=true where it has that"]
         return []
 
 

@@ -101,9 +101,9 @@ class Impala(OnPolicy):
             if epoch == 0:
                 diagnosed = self.diagnose(critic.detach()[batch.mask], batch.action[batch.mask])
             loss, metrics = self.loss(rollout.streams, rows, batch, actor, critic)
-            found = metrics.pop("ratio_max_dev")
+            largest = metrics.pop("ratio_max_dev")
             if epoch == rollout.lag == 0:
-                deviation = {"ratio_max_dev": float(found)}
+                deviation = {"ratio_max_dev": float(largest)}
             steps.append({name: value.detach() for name, value in metrics.items()} | {"grad_norm": self.step(loss)})
         values = means(self.taken(steps)) | deviation | diagnosed | {"lr": lr, "lag": rollout.lag}
         return self.named(values) | batch_metrics(rollout, rows, batch)

@@ -145,11 +145,11 @@ class OffPolicy(ScaledRewards, HeadSettings):
             if steps >= plan.total_steps
         ]
         if self.replay_dir is not None and (reason := _why_unwritable(Path(self.replay_dir))):
-            what = f"cannot be written ({reason})"
-            outline.problems.append(f"algo.replay_dir={self.replay_dir}: {what}; e.g. algo.replay_dir=/tmp")
+            fault = f"cannot be written ({reason})"
+            outline.problems.append(f"algo.replay_dir={self.replay_dir}: {fault}; e.g. algo.replay_dir=/tmp")
         if length is not None and length < self.n_step:
-            what = f"algo.n_step={self.n_step}: no row holds more than {length} rewards, where returns end"
-            outline.notes.append(f"{what}; e.g. batching.length={4 * self.n_step}")
+            fault = f"algo.n_step={self.n_step}: no row holds more than {length} rewards, where returns end"
+            outline.notes.append(f"{fault}; e.g. batching.length={4 * self.n_step}")
         rate = f"{self.update_ratio:g} updates per {self.update_per} after {self.learning_starts:,}"
         read = f"{rows} segments" if rows else f"{self.batch_size:,} transitions"
         outline.training = f"(the first {self.random_steps:,} at random), {rate}, {read} each"
@@ -157,8 +157,8 @@ class OffPolicy(ScaledRewards, HeadSettings):
             outline.updates = self.update_ratio * max(plan.total_steps - self.learning_starts, 0)
         outline.shown = batching.longest_episode(self.batch_size)
         outline.reach = batching.reach(outline.shown)
-        kept = batching.state_slots(replay=True)
-        every = kept.every if kept else None
+        states = batching.state_slots(replay=True)
+        every = states.every if states else None
         outline.storage = Storage(self.collect_slots, None, False, self.capacity, every, self.replay_dir)
         return outline
 

@@ -323,8 +323,8 @@ class Finite:
         numbers = iter(torch.cat([values for _, values, _ in unsettled]).tolist())
         taken = []
         for names, _, _ in unsettled:
-            found = {name: next(numbers) for name in names}
-            taken.append(all(map(math.isfinite, found.values())))
+            values_by_name = {name: next(numbers) for name in names}
+            taken.append(all(map(math.isfinite, values_by_name.values())))
             if taken[-1]:
                 self.in_a_row = 0
                 continue
@@ -332,7 +332,7 @@ class Finite:
             self.in_a_row += 1
             if self.on_nan == "stop" or self.in_a_row > MOST_SKIPPED:
                 before = f" after {MOST_SKIPPED} in a row that were skipped" if self.in_a_row > MOST_SKIPPED else ""
-                values = ", ".join(f"{name} {value}" for name, value in found.items())
+                values = ", ".join(f"{name} {value}" for name, value in values_by_name.items())
                 raise FloatingPointError(f"{values}{before}: no step was taken")
         return taken
 

@@ -102,12 +102,12 @@ class PPO(ScaledRewards, InMinibatches, OnPolicy):
         batch.behaviour |= {"advantage": rows.gather(advantage), "target": target}
         if self.kl_coef:
             batch.behaviour["parameters"] = parameters
-        found = {}
+        metrics = {}
         for second in self.agent.more_values(critic):
             signals = reward, rows.scatter(second, streams.shape), streams.terminated, streams.mask
             batch.behaviour["second_target"] = rows.gather(lambda_return(*signals, self.gamma, self.ld_lambda))
-            found = {"lambda_discrepancy": float(mean((value - second).square(), batch.mask).sqrt())}
-        return found | {
+            metrics = {"lambda_discrepancy": float(mean((value - second).square(), batch.mask).sqrt())}
+        return metrics | {
             "ratio_max_dev": float(replay_deviation(log_prob - batch.behaviour["log_prob"], batch.mask)),
             "explained_variance": float(1 - unexplained / (total + 1e-8)),
             "value_mean": float(mean(value, batch.mask)),

@@ -53,26 +53,26 @@ def analyses() -> dict[str, Analysis]:
     """The analyses that are shipped, by name."""
     folders = [str(Path(__file__).parent), *experiment_modules()]
     files = {name: Path(finder.path, f"{name}.py") for finder, name, _ in pkgutil.iter_modules(folders)}  # type: ignore[union-attr]
-    found = {name: _declared(file, f"rlmem.analysis.{name}.measure") for name, file in sorted(files.items())}
-    return {name: analysis for name, analysis in found.items() if analysis}
+    declared = {name: _declared(file, f"rlmem.analysis.{name}.measure") for name, file in sorted(files.items())}
+    return {name: analysis for name, analysis in declared.items() if analysis}
 
 
-def find(what: str) -> Analysis:
+def find(name: str) -> Analysis:
     """An analysis by its name, or by the dotted name of its function. Raises UserError if there is none."""
     from rlmem.config.targets import locate
 
     known = analyses()
-    if what in known:
-        return known[what]
-    if "." in what and (file := inspect.getsourcefile(locate(what))) and (analysis := _declared(Path(file), what)):
+    if name in known:
+        return known[name]
+    if "." in name and (file := inspect.getsourcefile(locate(name))) and (analysis := _declared(Path(file), name)):
         return analysis
-    near, example = nearest(what, known), "rlmem analyze my_module.my_analysis runs/my_run"
-    raise UserError(sentence(f"analyze {what}", "no such analysis", near=near, accepted=known, example=example))
+    near, example = nearest(name, known), "rlmem analyze my_module.my_analysis runs/my_run"
+    raise UserError(sentence(f"analyze {name}", "no such analysis", near=near, accepted=known, example=example))
 
 
-def require_options(what: str, options: Iterable[str]) -> None:
+def require_options(analysis: str, options: Iterable[str]) -> None:
     """Raise UserError if there is no such analysis, or if it does not have one of the options."""
-    accepted, where = list(find(what).options), f"analyze {what}"
+    accepted, where = list(find(analysis).options), f"analyze {analysis}"
     unknown = [name for name in options if name not in accepted]
     if unknown:
         said = [sentence(where, f"has no option `{n}`", near=nearest(n, accepted), accepted=accepted) for n in unknown]

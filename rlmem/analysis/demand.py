@@ -51,40 +51,40 @@ def measure(run: LoadedRun, *, episodes: int = 8, slots: int = 40) -> Result:
     demanding = np.flatnonzero(needs.any((0, 2)))
     _, ends, begins = np.nonzero(needs)
     if not len(demanding):
-        what = "demanded no observation in these episodes"
-        raise UserError(f"env={run.config.choices['env']} {what}; e.g. --episodes 50")
+        problem = "demanded no observation in these episodes"
+        raise UserError(f"env={run.config.choices['env']} {problem}; e.g. --episodes 50")
     chosen = demanding[np.unique(np.linspace(0, len(demanding) - 1, min(slots, len(demanding))).round().astype(int))]
     space = run.parts.env.single_action_space
-    found = run.with_null(lambda agent: covered(agent, played, needs, chosen, space))
-    trained = found["trained"]
+    agents = run.with_null(lambda agent: covered(agent, played, needs, chosen, space))
+    trained = agents["trained"]
     metrics = {
-        **beside_null({name: {"inside": float(its.inside.mean())} for name, its in found.items()}, ("inside",)),
+        **beside_null({name: {"inside": float(its.inside.mean())} for name, its in agents.items()}, ("inside",)),
         "inside_uniform": float(trained.uniform.mean()),
         "demanded_mean": float(needs[:, chosen].sum(2)[needs[:, chosen].any(2)].mean()),
         "oldest_demanded": float((ends - begins).max()),
         "slots": float(len(chosen)),
     }
-    rows = curve_rows(found, "slot", lambda its: {"slot": chosen, "inside": its.inside, "inside_uniform": its.uniform})
+    rows = curve_rows(agents, "slot", lambda its: {"slot": chosen, "inside": its.inside, "inside_uniform": its.uniform})
     about = {"of": name_of(run.agent, space), "episodes": episodes, "slots": chosen.tolist()}
-    arrays = {"demanded": trained.demanded, **{f"density_{of}": its.density for of, its in found.items()}}
-    return Result(metrics, rows, {"picture": picture(found, chosen)}, about, arrays)
+    arrays = {"demanded": trained.demanded, **{f"density_{of}": its.density for of, its in agents.items()}}
+    return Result(metrics, rows, {"picture": picture(agents, chosen)}, about, arrays)
 
 
 def demand_of(run: LoadedRun) -> NDArray[np.bool_]:
     """The memory demand [T, T] of the environment. Raises UserError if it does not tell, or is wrapped."""
     if wrappers := run.config.values.get(WRAPPER):
-        what = "changes what is seen when, and with it the demand"
-        raise UserError(f"wrapper={','.join(wrappers)}: {what}; expected a run without wrappers")
+        reason = "changes what is seen when, and with it the demand"
+        raise UserError(f"wrapper={','.join(wrappers)}: {reason}; expected a run without wrappers")
     with closing(run.environment(1)) as env:
         task: Any = env.unwrapped
         told: NDArray[np.bool_] | None = task.demand() if hasattr(task, "demand") else None
         horizons = task.horizons() if hasattr(task, "horizons") else None
     if told is not None:
         return told
-    name, what = run.config.choices["env"], "does not tell its memory demand (an environment does by `demand()`)"
+    name, reason = run.config.choices["env"], "does not tell its memory demand (an environment does by `demand()`)"
     if horizons == (0, 0):
-        what = "shows all that the best actions depend on, so that nothing need be recalled"
-    raise UserError(sentence(f"env={name}", what, example="a run with env=repeat_previous"))
+        reason = "shows all that the best actions depend on, so that nothing need be recalled"
+    raise UserError(sentence(f"env={name}", reason, example="a run with env=repeat_previous"))
 
 
 def demands(told: NDArray[np.bool_], played: Episodes) -> NDArray[np.bool_]:
@@ -113,12 +113,12 @@ def covered(
     return Covered(np.array(density), np.array(shares), np.array(inside_all), np.array(uniform))
 
 
-def picture(found: dict[str, Covered], slots: NDArray[np.int64]) -> Any:
+def picture(agents: dict[str, Covered], slots: NDArray[np.int64]) -> Any:
     """Maps of slots t (rows, downwards) by observations: what is demanded, and the densities."""
-    maps = {"demanded": found["trained"].demanded}
-    for name, its in found.items():
+    maps = {"demanded": agents["trained"].demanded}
+    for name, its in agents.items():
         maps[f"{name}: {its.inside.mean():.0%} inside"] = its.density
-    made, axes = figure(7.2, len(maps), sharex=True)
+    drawing, axes = figure(7.2, len(maps), sharex=True)
     most = int(slots.max()) + 1
     for panel, (title, values) in zip(axes[:, 0], maps.items(), strict=True):
         shown = panel.pcolormesh(
@@ -129,6 +129,6 @@ def picture(found: dict[str, Covered], slots: NDArray[np.int64]) -> Any:
         panel.set_yticklabels([str(slots[i]) for i in ticks])
         panel.invert_yaxis()
         as_image(panel)
-        made.colorbar(shown, ax=panel)
+        drawing.colorbar(shown, ax=panel)
     axes[-1, 0].set(xlabel="slot of the observation")
-    return made
+    return drawing

@@ -76,13 +76,13 @@ def row(scores: Scores) -> dict[str, Any]:
     """Mean return and share of episodes won, each with its 95 % interval, which is NaN for a single return."""
     from scipy.stats import binomtest
 
-    found = scores.summary()
-    mean, half = found["return_mean"], Z * (found["return_sem"] if len(scores.returns) > 1 else math.nan)
-    row = {"length_mean": found["length_mean"], "return_mean": mean}
+    summary = scores.summary()
+    mean, half = summary["return_mean"], Z * (summary["return_sem"] if len(scores.returns) > 1 else math.nan)
+    row = {"length_mean": summary["length_mean"], "return_mean": mean}
     row |= {"return_low": mean - half, "return_high": mean + half}
     if scores.success is not None:
         interval = binomtest(int(scores.success.sum()), len(scores.success)).proportion_ci(method="wilson")
-        row |= {"success_rate": found["success_rate"], "success_low": interval.low, "success_high": interval.high}
+        row |= {"success_rate": summary["success_rate"], "success_low": interval.low, "success_high": interval.high}
     return row
 
 
@@ -91,7 +91,7 @@ def picture(rows: Sequence[dict[str, Any]], key: str, trained: str, episodes: in
     kind, middle = ("success", "rate") if "success_rate" in rows[0] else ("return", "mean")
     label = "success rate" if kind == "success" else "mean return"
     centre, low, high = (np.array([row[f"{kind}_{part}"] for row in rows]) for part in (middle, "low", "high"))
-    made, axes = figure(3.7)
+    drawing, axes = figure(3.7)
     panel, at = axes[0, 0], range(len(rows))
     colours = [COLOURS[0] if row[key] == trained else COLOURS[5] for row in rows]
     panel.bar(at, centre, yerr=[centre - low, high - centre], color=colours, capsize=3)
@@ -103,4 +103,4 @@ def picture(rows: Sequence[dict[str, Any]], key: str, trained: str, episodes: in
         panel.set_ylim(0, 1.05)
     panel.grid(axis="x", visible=False)
     panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
-    return made
+    return drawing

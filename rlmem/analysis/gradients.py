@@ -105,7 +105,7 @@ def norms(memory: Memory, x: Tensor, start: Tensor, cut: Cut) -> Array:
 
 def picture(by_lag: dict[str, Array], reach: int, cuts: dict[str, Any]) -> Any:
     """Both norms by lag. The scale is logarithmic and cannot show zeros, so a curve ends where the gradient is cut."""
-    made, axes = figure(3.7)
+    drawing, axes = figure(3.7)
     panel, lags = axes[0, 0], np.arange(len(by_lag["whole"]))
     looks: dict[str, Any] = {
         "whole": {"label": "through the whole episode", "color": COLOURS[0], "lw": 3.2, "ls": "-"},
@@ -120,4 +120,4 @@ def picture(by_lag: dict[str, Array], reach: int, cuts: dict[str, Any]) -> Any:
     panel.set(title=f"reach of the gradient ({settings or 'nothing is cut'})", xlim=(-0.5, max(len(lags) - 0.5, 1)))
     whole_numbers(panel.xaxis)
     panel.legend()
-    return made
+    return drawing

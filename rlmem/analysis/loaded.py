@@ -55,18 +55,18 @@ class Keeper(VectorWrapper):
     kept: what it returned since the last reset, slot by slot
     """
 
-    def __init__(self, env: VectorEnv, look: Callable[[Any], Any], kept: list[Any]):
+    def __init__(self, env: VectorEnv, look: Callable[[Any], Any], records: list[Any]):
         super().__init__(env)
-        self.look, self.kept = look, kept
+        self.look, self.records = look, records
 
     def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
         result = self.env.reset(**given)
-        self.kept[:] = [self.look(self.env.unwrapped)]
+        self.records[:] = [self.look(self.env.unwrapped)]
         return result
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         result = self.env.step(actions)
-        self.kept.append(self.look(self.env.unwrapped))
+        self.records.append(self.look(self.env.unwrapped))
         return result
 
 
@@ -166,8 +166,8 @@ class LoadedRun:
             most = self.config.settings.evaluation.max_steps
             rollout, _ = collector.collect(slots=1, budget=2**62, complete_episodes=True, most_slots=most)
         if rollout.cut:
-            what = f"episodes did not end within evaluation.max_steps={most}, and an analysis looks at whole ones"
-            raise UserError(f"{self.path}: {what}; e.g. an environment with a time limit")
+            problem = f"episodes did not end within evaluation.max_steps={most}, and an analysis looks at whole ones"
+            raise UserError(f"{self.path}: {problem}; e.g. an environment with a time limit")
         batch = rollout.streams
         batch.state0 = None
         return Episodes(batch, batch.mask.sum(1))
@@ -181,16 +181,16 @@ class LoadedRun:
         """
         trunks = (agent or self.agent).trunks
         named = {"critic": trunks.critic, "actor": trunks.actor} if trunks.separate else {"memory": trunks.critic}
-        found = {
+        memories = {
             ".".join([name, *path.split(".")[1:]]) if path else name: module
             for name, trunk in named.items()
             for path, module in trunk.memory.named_modules()
             if isinstance(module, kind)
         }
-        if not found:
+        if not memories:
             chosen = self.config.choices["memory"]
             raise UserError(f"{self.path} has memory={chosen}; it is for runs with memory={option}")
-        return found
+        return memories
 
 
 def load_run(run_dir: Path, step: int | str | None = None, seed: int | None = None, trust: bool = False) -> LoadedRun:

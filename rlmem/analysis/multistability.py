@@ -70,8 +70,8 @@ def measure(
     if neutral not in ("usual", "zero"):
         raise UserError(sentence(f"neutral={neutral}", "is no input", accepted=("usual", "zero"), example="usual"))
     if not any(map(is_kept, tree_leaves(run.agent.trunks.actor.initial_state(1)))):
-        what = f"memory={run.config.choices['memory']} has no state that holds what was read"
-        raise UserError(f"{run.path}: {what}; e.g. a run with memory=gru")
+        problem = f"memory={run.config.choices['memory']} has no state that holds what was read"
+        raise UserError(f"{run.path}: {problem}; e.g. a run with memory=gru")
     played = run.play(episodes)
     batch, first = played.batch, min(after, int(played.length.min()))
     with torch.no_grad():
@@ -84,14 +84,14 @@ def measure(
             state = trunk.memory(x[:, :first], trunk.initial_state(episodes), batch.start[:, :first])[1]
         return hold(trunk.memory, x[place] if neutral == "usual" else torch.zeros_like(x[place]), state, slots)
 
-    found = run.with_null(held)
-    nulls = {name: numbers(its) for name, its in found.items()}
+    agents = run.with_null(held)
+    nulls = {name: numbers(its) for name, its in agents.items()}
     learnt = ["attractors", "resting", "distance_at_end", *if_reached("half_life", nulls), "eigenvalue"]
     metrics = beside_null(nulls, learnt)
-    rows = curve_rows(found, "slot", lambda its: {"slot": its.slots, "distance": its.apart})
+    rows = curve_rows(agents, "slot", lambda its: {"slot": its.slots, "distance": its.apart})
     about = {"episodes": episodes, "after": first, "slots": slots, "neutral": neutral}
-    arrays = {f"final_{name}": its.final for name, its in found.items()}
-    return Result(metrics, rows, {"picture": picture(found)}, about, arrays)
+    arrays = {f"final_{name}": its.final for name, its in agents.items()}
+    return Result(metrics, rows, {"picture": picture(agents)}, about, arrays)
 
 
 def usual(x: Tensor, among: Tensor) -> tuple[int, int]:
@@ -192,8 +192,8 @@ def eigenvalues(memory: Memory, x: Tensor, state: State) -> Array:
         ends = [(after[i], part) for i, part in zip(held, vector, strict=True) if after[i].requires_grad]
         if not ends:  # nothing depends on what was before
             return np.zeros(len(growth))
-        found = torch.autograd.grad([end for end, _ in ends], points, [part for _, part in ends], allow_unused=True)
-        vector = [torch.zeros_like(p) if g is None else g for p, g in zip(points, found, strict=True)]
+        gradients = torch.autograd.grad([end for end, _ in ends], points, [part for _, part in ends], allow_unused=True)
+        vector = [torch.zeros_like(p) if g is None else g for p, g in zip(points, gradients, strict=True)]
         vector, norm = normalised(vector)
         if turn >= BEFORE:
             growth += norm.log()
@@ -243,10 +243,10 @@ def numbers(of: Held) -> dict[str, float]:
     }
 
 
-def picture(found: dict[str, Held]) -> Any:
+def picture(agents: dict[str, Held]) -> Any:
     """The distance of pairs over the slots of neutral input, above; the final states on two axes, below."""
-    made, axes = figure(6.2, 2)
-    for name, its in found.items():
+    drawing, axes = figure(6.2, 2)
+    for name, its in agents.items():
         axes[0, 0].plot(
             its.slots + 1, its.apart, label=f"{name}: {its.clusters[1]} of {its.clusters[0]} left", **LOOKS[name]
         )
@@ -261,4 +261,4 @@ def picture(found: dict[str, Held]) -> Any:
     axes[1, 0].autoscale_view()
     for panel in axes[:, 0]:
         panel.legend()
-    return made
+    return drawing

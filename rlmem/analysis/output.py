@@ -27,25 +27,25 @@ LOOKS: dict[str, dict[str, Any]] = {
 """How the curves of an agent, and of the same agent before it learnt, are drawn."""
 
 
-def beside_null(found: Mapping[str, Mapping[str, float]], learnt: Collection[str] = ()) -> dict[str, float]:
+def beside_null(scores: Mapping[str, Mapping[str, float]], learnt: Collection[str] = ()) -> dict[str, float]:
     """Metrics by name of an agent, and of the same agent before it learnt (NAME_untrained), if that was measured.
 
     found: both as "trained" and "untrained"
     learnt: the metrics whose difference (NAME_learnt) is what learning did
     """
-    trained, untrained = found["trained"], found.get("untrained", {})
+    trained, untrained = scores["trained"], scores.get("untrained", {})
     nulls = {f"{name}_untrained": value for name, value in untrained.items()}
     differences = {f"{name}_learnt": trained[name] - value for name, value in untrained.items() if name in learnt}
     return {**trained, **nulls, **differences}
 
 
-def if_reached(name: str, found: Mapping[str, Mapping[str, float]]) -> list[str]:
+def if_reached(name: str, scores: Mapping[str, Mapping[str, float]]) -> list[str]:
     """[name] if every agent has reached what NAME_reached tells, else []: a difference of bounds means nothing."""
-    return [name] if all(metrics[f"{name}_reached"] for metrics in found.values()) else []
+    return [name] if all(metrics[f"{name}_reached"] for metrics in scores.values()) else []
 
 
 def curve_rows(
-    found: Mapping[Any, Any], index: str, curves: Callable[[Any], dict[str, Iterable[float]]], of: str = "of"
+    measurements: Mapping[Any, Any], index: str, curves: Callable[[Any], dict[str, Iterable[float]]], of: str = "of"
 ) -> list[dict[str, Any]]:
     """Rows of data.csv: one for each place in the curves of each agent.
 
@@ -55,7 +55,7 @@ def curve_rows(
     of: the column of the name
     """
     rows = []
-    for name, measured in found.items():
+    for name, measured in measurements.items():
         columns = curves(measured)
         places = columns.pop(index, count())
         for place, *values in zip(places, *columns.values(), strict=False):
@@ -89,7 +89,7 @@ class Result:
             raise UserError(
                 f"{folder}: {', '.join(wrong)} is not a finite number; the agent's parameters may have diverged"
             )
-        drawn = {f"{name}.{kind}": (made, kind) for name, made in self.pictures.items() for kind in ("png", "svg")}
+        drawn = {f"{name}.{kind}": (fig, kind) for name, fig in self.pictures.items() for kind in ("png", "svg")}
         files = ("data.csv", *(["data.npz"] if self.arrays else []), *drawn)
         summary = Summary(analysis, run, step, seed, self.metrics, self.about, files, folder)
         with writing(folder, "--out /tmp/analysis"):
@@ -101,8 +101,8 @@ class Result:
                 writer.writerows(self.rows)
             if self.arrays:
                 np.savez_compressed(folder / "data.npz", **self.arrays)  # type: ignore[arg-type]
-            for name, (made, kind) in drawn.items():
-                figures.save(made, folder / name, kind)
+            for name, (fig, kind) in drawn.items():
+                figures.save(fig, folder / name, kind)
             rundir.write_atomically(folder / "summary.json", json.dumps(summary.row(), indent=2) + "\n")
         return summary
 

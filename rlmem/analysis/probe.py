@@ -45,7 +45,7 @@ def measure(run: LoadedRun, *, episodes: int = 60, points: int = 1000) -> Result
     if episodes < 6:
         raise UserError(f"{episodes} episodes; expected at least 6, some to fit and some to test")
     states: list[Array] = []
-    played = run.play(episodes, partial(Keeper, look=state_of, kept=states))
+    played = run.play(episodes, partial(Keeper, look=state_of, records=states))
     outputs = run.with_null(lambda agent: read(agent, played))
     seen, inputs = facts(run.agent, played)
     sources = {**outputs, "input": inputs, "control": outputs["trained"]}
@@ -58,8 +58,8 @@ def measure(run: LoadedRun, *, episodes: int = 60, points: int = 1000) -> Result
     scores = {fact: draws(sources, *of) for fact, of in columns.items()}
     scores = {fact: of for fact, of in scores.items() if of}
     if not scores:
-        what = "no observation varies enough, or episodes are too few and short to fit a probe"
-        raise UserError(sentence(f"{run.path}", what, example="--episodes 200"))
+        problem = "no observation varies enough, or episodes are too few and short to fit a probe"
+        raise UserError(sentence(f"{run.path}", problem, example="--episodes 200"))
     metrics = {f"{name}/{fact}": value for fact, of in scores.items() for name, value in of.items()}
     reaching = [f"{probe}{'' if name == 'trained' else f'_{name}'}" for probe in PROBES for name in (*outputs, "input")]
     metrics |= {f"reach_{source}": reach(scores, source) for source in reaching}
@@ -123,7 +123,7 @@ def score(sources: dict[str, Array], fact: Array, asked: NDArray[np.bool_], poin
     points: how many slots a probe is fitted to at most, and tested in
     seed: of the draw of slots, and of the nonlinear probe's first weights
     """
-    N, found = len(fact), {}
+    N, scores = len(fact), {}
     fit = np.arange(N) % 3 < 2
     for name, source in sources.items():
         other = name == "control"
@@ -137,8 +137,8 @@ def score(sources: dict[str, Array], fact: Array, asked: NDArray[np.bool_], poin
         if (y.var(0) == 0).all() or (y_test.var(0) == 0).all():
             return {}
         for probe, explained in zip(PROBES, fitted(x, x_test, y, y_test, seed), strict=True):
-            found[probe + ("" if name == "trained" else f"_{name}")] = explained
-    return found
+            scores[probe + ("" if name == "trained" else f"_{name}")] = explained
+    return scores
 
 
 def fitted(x: Array, x_test: Array, y: Array, y_test: Array, seed: int) -> tuple[float, float]:
@@ -190,7 +190,7 @@ def reach(scores: dict[str, dict[str, float]], source: str) -> float:
 
 def picture(scores: dict[str, dict[str, float]], title: str) -> Any:
     """The scores by age, for each source; crosses on the right are those of the state."""
-    made, axes = figure(5.2, 2, sharex=True, sharey=True)
+    drawing, axes = figure(5.2, 2, sharex=True, sharey=True)
     ages = [int(fact) for fact in scores if fact != "state"]
     places = [*range(len(ages)), len(ages)]
     looks: dict[str, dict[str, Any]] = {
@@ -212,4 +212,4 @@ def picture(scores: dict[str, dict[str, float]], title: str) -> Any:
     axes[1, 0].set(xticks=places[: len(labels)], xlabel="age of the observation that is asked for (-1: the next one)")
     axes[1, 0].set_xticklabels(labels)
     axes[0, 0].legend(loc="best", fontsize=8)
-    return made
+    return drawing

@@ -50,20 +50,20 @@ def measure(run: LoadedRun, *, episodes: int = 10, twin: Path | None = None) -> 
     """
     other = None if twin is None else run.twin(twin)
     played, space = run.play(episodes), run.parts.env.single_action_space
-    found = run.with_null(lambda agent: recall(agent, played, space))
+    agents = run.with_null(lambda agent: recall(agent, played, space))
     full = run.config.values["env"].get("observe") == "full"
     if other is not None:
-        found["twin"] = recall(other.agent, other.play(episodes), other.parts.env.single_action_space)
-    nulls = {name: numbers(its) for name, its in found.items() if name != "twin"}
+        agents["twin"] = recall(other.agent, other.play(episodes), other.parts.env.single_action_space)
+    nulls = {name: numbers(its) for name, its in agents.items() if name != "twin"}
     metrics = beside_null(nulls, ("before_last", "mean_age", "effective_slots"))
-    if "untrained" in found:
-        metrics["distance_from_untrained"] = distance(found["trained"], found["untrained"])
+    if "untrained" in agents:
+        metrics["distance_from_untrained"] = distance(agents["trained"], agents["untrained"])
     if full or twin is not None:
-        metrics["smearing"] = numbers(found["trained" if twin is None else "twin"])["before_last"]
-    rows = curve_rows(found, "age", lambda its: {"density": its.mean})
+        metrics["smearing"] = numbers(agents["trained" if twin is None else "twin"])["before_last"]
+    rows = curve_rows(agents, "age", lambda its: {"density": its.mean})
     of = name_of(run.agent, space)
     about = {"of": of, "episodes": episodes, "twin": None if twin is None else str(twin)}
-    return Result(metrics, rows, {"picture": picture(found, of)}, about)
+    return Result(metrics, rows, {"picture": picture(agents, of)}, about)
 
 
 def recall(agent: Agent, episodes: Episodes, space: Space) -> Recall:
@@ -74,10 +74,10 @@ def recall(agent: Agent, episodes: Episodes, space: Space) -> Recall:
     Raises UserError if there are no others.
     """
     density = densities(agent, episodes, episodes.length - 1, space)
-    kept = np.flatnonzero(density.isfinite().all(1).numpy())
-    if not len(kept):
+    finite = np.flatnonzero(density.isfinite().all(1).numpy())
+    if not len(finite):
         raise UserError("the last value depends on no observation; e.g. --step of another checkpoint")
-    rows, last = density.numpy()[kept], episodes.length.numpy()[kept]
+    rows, last = density.numpy()[finite], episodes.length.numpy()[finite]
     future = np.array([row[n:].sum() for row, n in zip(rows, last, strict=True)])
     return Recall(ragged([row[:n][::-1] for row, n in zip(rows, last, strict=True)]), future)
 
@@ -125,19 +125,19 @@ def distance(one: Recall, other: Recall) -> float:
     return float(np.abs(first - second).sum() / 2)
 
 
-def picture(found: dict[str, Recall], of: str) -> Any:
+def picture(agents: dict[str, Recall], of: str) -> Any:
     """The densities by age, above, and what is of an age or older, below."""
-    made, axes = figure(4.8, 2, sharex=True)
+    drawing, axes = figure(4.8, 2, sharex=True)
     looks = LOOKS | {"twin": {"color": COLOURS[1], "lw": 1.6, "ls": ":"}}
-    for name, its in found.items():
+    for name, its in agents.items():
         label = "twin that sees all (smearing)" if name == "twin" else name
         older = np.nan_to_num(its.by_age).mean(0)[::-1].cumsum()[::-1]
         axes[0, 0].step(np.arange(len(its.mean)), its.mean, where="mid", label=label, **looks[name])
         axes[1, 0].plot(np.arange(len(older)), older, label=label, **looks[name])
     axes[0, 0].set(ylabel="recall density", ylim=(0, None), title=f"recall of {of}, last step")
     axes[1, 0].set(ylabel="this old or older", ylim=(-0.05, 1.05))
-    ages = max(its.by_age.shape[1] for its in found.values())
+    ages = max(its.by_age.shape[1] for its in agents.values())
     axes[1, 0].set(xlabel="age of the observation (slots before the last step)", xlim=(ages - 0.5, -0.5))
     axes[0, 0].legend(loc="best")
     whole_numbers(axes[1, 0].xaxis)
-    return made
+    return drawing

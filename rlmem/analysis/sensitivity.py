@@ -45,18 +45,18 @@ def measure(run: LoadedRun, *, episodes: int = 10, older_than: int = 10, all_che
         played[step] = run.play(episodes)
         curves[step] = by_age(sensitivities(run.agent, played[step]), played[step].length)
     run.load(last)
-    found = run.with_null(lambda agent: by_age(sensitivities(agent, played[last]), played[last].length))
-    nulls = {name: shares(its, older_than) for name, its in found.items()}
+    agents = run.with_null(lambda agent: by_age(sensitivities(agent, played[last]), played[last].length))
+    nulls = {name: shares(its, older_than) for name, its in agents.items()}
     metrics = {
         **beside_null(nulls, nulls["trained"]),
-        "sensitivity_mean": float(found["trained"].mean.mean()),
-        "longest_episode": float(len(found["trained"].mean)),
+        "sensitivity_mean": float(agents["trained"].mean.mean()),
+        "longest_episode": float(len(agents["trained"].mean)),
     }
     columns = lambda curve: {"sensitivity": curve.mean, "share_this_old_or_older": curve.outside}  # noqa: E731
     rows = curve_rows(curves, "age", columns, of="step")
     value = run.agent.value_name
     about = {"value": value, "older_than": older_than, "episodes": episodes, "steps": steps}
-    return Result(metrics, rows, {"picture": picture(curves, last, found.get("untrained"), older_than, value)}, about)
+    return Result(metrics, rows, {"picture": picture(curves, last, agents.get("untrained"), older_than, value)}, about)
 
 
 def shares(of: ByAge, older_than: int) -> dict[str, float]:
@@ -87,7 +87,7 @@ def by_age(sensitivity: Tensor, length: Tensor) -> ByAge:
 def picture(curves: dict[int, ByAge], step: int, null: ByAge | None, k: int, value: str) -> Any:
     """Sensitivity by age; the share of older observations, and of the untrained `null`; a map of all checkpoints."""
     several = len(curves) > 1
-    made, axes = figure(7.0 if several else 4.8, 2 + several, sharex=True)
+    drawing, axes = figure(7.0 if several else 4.8, 2 + several, sharex=True)
     mean, outside = curves[step]
     ages = np.arange(len(mean))
     top, bottom = axes[0, 0], axes[1, 0]
@@ -104,13 +104,13 @@ def picture(curves: dict[int, ByAge], step: int, null: ByAge | None, k: int, val
     bottom.set(ylabel="share of sensitivity", ylim=(-0.05, 1.05))
     bottom.legend(loc="upper left", frameon=True, edgecolor="none")
     if several:
-        heat_map(made, axes[2, 0], curves)
+        heat_map(drawing, axes[2, 0], curves)
     axes[-1, 0].set(xlabel="age of the observation (slots before the last step)", xlim=(len(ages) - 0.5, -0.5))
     whole_numbers(axes[-1, 0].xaxis)
-    return made
+    return drawing
 
 
-def heat_map(made: Any, axes: Any, curves: dict[int, ByAge]) -> None:
+def heat_map(drawing: Any, axes: Any, curves: dict[int, ByAge]) -> None:
     """Sensitivity, on a logarithmic scale, of each checkpoint (rows, the first on top) and age."""
     from matplotlib.colors import LogNorm
 
@@ -122,4 +122,4 @@ def heat_map(made: Any, axes: Any, curves: dict[int, ByAge]) -> None:
     axes.set_yticklabels([f"{step:,}" for step in curves])
     axes.invert_yaxis()
     as_image(axes)
-    made.colorbar(cells, ax=axes, label="sensitivity")
+    drawing.colorbar(cells, ax=axes, label="sensitivity")

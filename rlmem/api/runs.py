@@ -98,8 +98,8 @@ class Run:
         video: also draw one greedy episode; the row's `video` is the path of the animation
         env: keys of `env` to change, such as level="hard"
         """
-        given = {"device": device, "evaluation.max_steps": max_steps}
-        changes = {key: value for key, value in given.items() if value is not None}
+        asked = {"device": device, "evaluation.max_steps": max_steps}
+        changes = {key: value for key, value in asked.items() if value is not None}
         changes |= {f"env.{key}": value for key, value in env.items()}
         which, silent = self._checkpoint(which), lambda line: None
         return evaluate_run(self.path, episodes, seed, as_typed(changes), which, video, self.trust, silent)
@@ -230,8 +230,8 @@ def pull(repo: str, path: str | Path | None = None, revision: str | None = None,
 def _train(begin: Callable[[Console | None], course.Finished], verbose: bool) -> Path:
     """Train, leaving torch's number of threads as it was; returns the run directory."""
     if (there := launched()) and there.size > 1:
-        what = f"this is one of {there.size} processes (WORLD_SIZE={there.size})"
-        raise UserError(f"rlmem.train: {what}; expected one; e.g. torchrun -m rlmem train, or trainer.devices=2")
+        problem = f"this is one of {there.size} processes (WORLD_SIZE={there.size})"
+        raise UserError(f"rlmem.train: {problem}; expected one; e.g. torchrun -m rlmem train, or trainer.devices=2")
     threads = torch.get_num_threads()
     try:
         run_dir = begin(None if verbose else Console(quiet=True)).run_dir

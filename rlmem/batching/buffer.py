@@ -108,12 +108,12 @@ class Replay:
         streams = rollout.streams
         slots = _by_field({name: getattr(streams, name) for name in FIELDS})
         start = on_host(streams.start)
-        kept = self._kept_states(rollout)
+        all_states = self._kept_states(rollout)
         T = start.shape[1] - 1
         cuts = [0, *(t for t in np.flatnonzero(start.any(0)).tolist() if 0 < t < T), T]
         completed = 0
         for begin, end in pairwise(cuts):  # in between, no episode begins anywhere
-            states = [state._replace(slot=state.slot - begin) for state in kept if begin <= state.slot < end]
+            states = [state._replace(slot=state.slot - begin) for state in all_states if begin <= state.slot < end]
             here = {name: values[:, begin:end] for name, values in slots.items()}
             self.running.extend(start[:, begin], here, states)
             for env in np.flatnonzero(start[:, end] & self.running.on).tolist():
@@ -126,8 +126,8 @@ class Replay:
             return []
         leaves = [leaf.cpu().numpy() for leaf in tree_leaves(rollout.states)]
         index = rollout.state_index[:, :-1].cpu().numpy() - len(rollout.state_index)
-        kept = np.argwhere(index >= 0).tolist()
-        return [KeptState(env, slot, [leaf[index[env, slot]] for leaf in leaves]) for env, slot in kept]
+        places = np.argwhere(index >= 0).tolist()
+        return [KeptState(env, slot, [leaf[index[env, slot]] for leaf in leaves]) for env, slot in places]
 
     def _complete(self, env: int) -> int:
         """Move the running episode of `env` into the ring; returns 1, or 0 if nothing counted in it."""

@@ -68,8 +68,8 @@ class Segment(Batching):
     def on_policy_problem(self) -> str | None:
         other_state = None if self.init_state == "stored" else self.init_state
         asked = {"rows": self.num_rows, "init_state": other_state, "burn_in": self.burn_in, "overlap": self.overlap}
-        given = ", ".join(f"{name}={value}" for name, value in asked.items() if value)
-        return f"{given}: for replay only; on-policy rows begin with the state that acting had" if given else None
+        keys = ", ".join(f"{name}={value}" for name, value in asked.items() if value)
+        return f"{keys}: for replay only; on-policy rows begin with the state that acting had" if keys else None
 
     def reach(self, slots: int | None) -> int | None:
         return least(slots, self.length, self.detach_every)

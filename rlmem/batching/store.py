@@ -147,9 +147,9 @@ class Running:
         longest = env[self.length[env].argmax()]
         needed = int(self.length[longest]) + n
         if needed > self.capacity + 1:
-            what = f"an episode of environment {longest} has more transitions than the replay can hold"
+            problem = f"an episode of environment {longest} has more transitions than the replay can hold"
             why = "which keeps whole episodes; a resumed run would fail again: begin another one"
-            raise Fault(f"{what} ({self.capacity}), {why}, e.g. with algo.capacity={10 * self.capacity}")
+            raise Fault(f"{problem} ({self.capacity}), {why}, e.g. with algo.capacity={10 * self.capacity}")
         at = env[:, None], self.length[env][:, None] + np.arange(n)
         for name, values in slots.items():
             old = self.slots.get(name, values[:, :0])
@@ -176,8 +176,8 @@ class Running:
             "slots": slots,
             "states": [
                 (env, slot, [torch.tensor(leaf) for leaf in leaves])
-                for env, kept in enumerate(self.states)
-                for slot, leaves in kept.items()
+                for env, by_slot in enumerate(self.states)
+                for slot, leaves in by_slot.items()
             ],
         }
 

@@ -57,8 +57,8 @@ def extend(parser: Parser, words: Sequence[str]) -> None:
     group = parser.add_argument_group("options of single analyses", argument_default=SUPPRESS)
     taken = {*parser.names, *NOT_FLAGS, "help"}
     for name in dict.fromkeys(name for it in declared.values() for name in it.options if name not in taken):
-        users = {what: it.options[name] for what, it in declared.items() if name in it.options}
-        meaning = "; ".join(f"{what}{described(option)}" for what, option in users.items())
+        users = {analysis: it.options[name] for analysis, it in declared.items() if name in it.options}
+        meaning = "; ".join(f"{analysis}{described(option)}" for analysis, option in users.items())
         first = next(iter(users.values()))
         add_options(group, [first._replace(meaning=meaning, metavar="", default=None)], PLAIN)
 

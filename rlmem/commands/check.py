@@ -33,7 +33,7 @@ def run(overrides: Overrides, *, input_size: Count = 6, json: Flag = False, debu
     from rlmem.run.assemble import choose_device
     from rlmem.run.nodes import build_memory
 
-    name, found = config.choices["memory"], []
+    name, outcomes = config.choices["memory"], []
     with one_thread(), stdout_to_stderr() if json else contextlib.nullcontext():
         with Streams(config.settings.seed).module_init("init"):
             device = choose_device(config.settings.device)
@@ -44,10 +44,10 @@ def run(overrides: Overrides, *, input_size: Count = 6, json: Flag = False, debu
             size = f"{head['parameters']:,} parameters, state of {head['state']:,} numbers{scan}"
             show(f"memory={name}: {head['class']}, {size}")
         for result in results(lambda: memory, reraise=debug):
-            found.append(result)
+            outcomes.append(result)
             if not json:
                 show(result)
-    ok = all(result.ok for result in found)
+    ok = all(result.ok for result in outcomes)
     if json:
-        show(dumps(head | {"ok": ok, "properties": [result.as_json() for result in found]}, indent=2))
+        show(dumps(head | {"ok": ok, "properties": [result.as_json() for result in outcomes]}, indent=2))
     return 0 if ok else 1

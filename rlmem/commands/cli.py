@@ -120,7 +120,7 @@ def completion(shell: str) -> str:
     for verb, purpose in VERBS.items():
         for action in commands.add_parser(verb, parents=[Parser(verb)], add_help=False, help=purpose)._actions:
             if action.metavar == "key=value" or (verb in ("sweep", "population") and action.metavar == "WHAT"):
-                action.choices = [f"{group}={option}" for group, found in groups.items() for option in found]
+                action.choices = [f"{group}={option}" for group, names in groups.items() for option in names]
             elif verb == "list" and action.metavar == "GROUP":
                 action.choices = [*groups, "experiment", "claim", "metric"]
             elif action.metavar in ("RUN", "DIR"):

@@ -45,11 +45,11 @@ def run(
         import bullet-hopper-medium-expert.hdf5 env=hopper --out data/hopper.hdf5
         info data/hopper.hdf5
     """
-    action, *given = what
+    action, *arguments = what
     if action not in ACTIONS:
         near = nearest(action, ACTIONS)
         raise mistake(action, "not what a data set can do", near=near, accepted=ACTIONS, example=EXAMPLE)
-    overrides, places = [text for text in given if "=" in text], [text for text in given if "=" not in text]
+    overrides, places = [text for text in arguments if "=" in text], [text for text in arguments if "=" not in text]
     if action == "info":
         return show(_info(places, overrides, json))
     if out is None:
@@ -63,12 +63,12 @@ def run(
 
     with stdout_to_stderr():
         if action == "import":
-            found = imported(Path(places[0]), overrides, out)
+            recording = imported(Path(places[0]), overrides, out)
         elif random:
-            found = from_random(overrides, episodes, out, seed)
+            recording = from_random(overrides, episodes, out, seed)
         else:
-            found = from_runs(places, episodes, out, seed, greedy, trust)
-    show(f"wrote {out}: {_line(found)}")
+            recording = from_runs(places, episodes, out, seed, greedy, trust)
+    show(f"wrote {out}: {_line(recording)}")
 
 
 def _info(places: Sequence[str], overrides: Sequence[str], json: bool) -> str:
@@ -76,16 +76,16 @@ def _info(places: Sequence[str], overrides: Sequence[str], json: bool) -> str:
         raise mistake("rlmem dataset info", "expected one file", example="rlmem dataset info data/h.hdf5")
     from rlmem.algos.supervised.dataset.file import read
 
-    found = read(Path(places[0]))
-    attrs = found.attrs | {name: _parsed(text) for name, text in found.attrs.items() if name in IN_JSON}
-    intact = attrs.get("sha256_observations") in (None, found.digest("observations"))
+    recording = read(Path(places[0]))
+    attrs = recording.attrs | {name: _parsed(text) for name, text in recording.attrs.items() if name in IN_JSON}
+    intact = attrs.get("sha256_observations") in (None, recording.digest("observations"))
     if json:
-        lengths, returns = found.lengths, found.returns
-        numbers = {"episodes": len(lengths), "transitions": len(found.rewards), "returns": returns.tolist()}
+        lengths, returns = recording.lengths, recording.returns
+        numbers = {"episodes": len(lengths), "transitions": len(recording.rewards), "returns": returns.tolist()}
         return dumps({"file": places[0], **numbers, "intact": intact, "attrs": attrs}, indent=2, default=str)
     lines = [printable(brief(f"  {name}: {value}", 2000)) for name, value in attrs.items()]
     lines += [] if intact else ["  the observations are not those that were written"]
-    return "\n".join([f"{places[0]}: {_line(found)}", *lines])
+    return "\n".join([f"{places[0]}: {_line(recording)}", *lines])
 
 
 def _parsed(text: Any) -> Any:
@@ -96,8 +96,8 @@ def _parsed(text: Any) -> Any:
         return text
 
 
-def _line(found: Any) -> str:
-    returns, lengths = found.returns, found.lengths
-    sizes = f"observations of {found.observations.shape[1]} numbers, actions of {found.actions.shape[1]}"
+def _line(recording: Any) -> str:
+    returns, lengths = recording.returns, recording.lengths
+    sizes = f"observations of {recording.observations.shape[1]} numbers, actions of {recording.actions.shape[1]}"
     number = f"{len(lengths):,} episodes of {lengths.min():,} to {lengths.max():,} steps, {lengths.sum():,} transitions"
     return f"{number}, {sizes}, return {returns.mean():.2f} (standard deviation {returns.std():.2f})"

@@ -46,12 +46,12 @@ def run(
     from rlmem.run.evaluate import ACCEPTED, evaluate_run
     from rlmem.run.stored import refuse_others
 
-    given = [word for word in runs if _is_override(word)]
+    changes = [word for word in runs if _is_override(word)]
     places = [place for word in runs if not _is_override(word) for place in _matching(word, step)]
     if not places:
-        raise mistake(given[0], "a run is missing", example=f"rlmem eval RUN {shell(given[0])}")
-    overrides = [override for override in given if not override.startswith("video=")]
-    video = [override.lower() for override in given if override.startswith("video=")]
+        raise mistake(changes[0], "a run is missing", example=f"rlmem eval RUN {shell(changes[0])}")
+    overrides = [override for override in changes if not override.startswith("video=")]
+    video = [override.lower() for override in changes if override.startswith("video=")]
     if wrong := [text for text in video if text not in ("video=true", "video=false")]:
         raise mistake(wrong[0], "expected true or false", example="rlmem eval RUN video=true")
     settings, more = (episodes, seed, overrides), ("video=true" in video, trust)
@@ -59,8 +59,8 @@ def run(
     if len(places) > 1 or not (places[0][0] / "config.yaml").is_file():
         from rlmem.evidence.page.find import run_dirs
 
-        found = [(run_dir, which) for place, which in places for run_dir in run_dirs(place, problems)]
-        agents = list(dict.fromkeys(found))
+        runs_found = [(run_dir, which) for place, which in places for run_dir in run_dirs(place, problems)]
+        agents = list(dict.fromkeys(runs_found))
     if agents == places and len(agents) == 1 and not csv:
         (run_dir, step), *_ = agents
         with stdout_to_stderr():
@@ -140,8 +140,8 @@ def _table(result: dict[str, Any]) -> str:
 
     where = f"{result['run']} at step {result['step']:,}"
     if "held_out" in result:
-        found = ", ".join(f"{name} {value:.4f}" for name, value in result["held_out"].items())
-        return f"{where}: held-out {found} ({result['episodes']:,})"
+        numbers = ", ".join(f"{name} {value:.4f}" for name, value in result["held_out"].items())
+        return f"{where}: held-out {numbers} ({result['episodes']:,})"
     kinds = played(result)
     known = all("success_rate" in row for row in kinds.values())
     head = f"{'':<8}  {'mean return':>20}  {'mean length':>11}{'  success rate' if known else ''}"

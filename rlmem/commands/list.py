@@ -143,9 +143,9 @@ def _asked(words: Iterable[str], lines: Sequence[str], groups: Groups) -> dict[s
             asked.setdefault(group, (_listing(group, lines, groups), []))
         elif group:
             names = asked[group][0].names
-            what, near = f"nothing of that name in {group}, and no group", nearest(word, [*names, *known])
+            problem, near = f"nothing of that name in {group}, and no group", nearest(word, [*names, *known])
             short = [name for name in names if "/" not in name] if group != "metric" else ()
-            raise mistake(word, what, near=near, accepted=short, example=f"rlmem list {shell(group)}")
+            raise mistake(word, problem, near=near, accepted=short, example=f"rlmem list {shell(group)}")
         else:
             home = next((group for group, options in groups.items() if word in options), None)
             example = f"rlmem list {shell(home, word)}" if home else "rlmem list memory"

@@ -43,16 +43,16 @@ def run(
 
     require_matplotlib()
     sections = find(folders)
-    made: list[tuple[Path, str | bytes, str]] = []
+    files: list[tuple[Path, str | bytes, str]] = []
     if markdown:
-        made.append((markdown, documents.markdown(sections, markdown), "--markdown /tmp/RESULTS.md"))
-        made += [(folder / SUMS, checksums(folder), "a copy of the folder") for folder in folders]
+        files.append((markdown, documents.markdown(sections, markdown), "--markdown /tmp/RESULTS.md"))
+        files += [(folder / SUMS, checksums(folder), "a copy of the folder") for folder in folders]
     if data:
         text = data_text(published(sections, "rlmem report results --data results.csv.gz"))
-        made.append((data, compressed(text), "--data /tmp/results.csv.gz"))
+        files.append((data, compressed(text), "--data /tmp/results.csv.gz"))
     if out or not (markdown or data or latex):
-        made.append((out or Path("report.html"), page(sections, title), "--out /tmp/report.html"))
-    for path, content, example in made:
+        files.append((out or Path("report.html"), page(sections, title), "--out /tmp/report.html"))
+    for path, content, example in files:
         with writing(path, example):
             path.parent.mkdir(parents=True, exist_ok=True)
             if isinstance(content, bytes):

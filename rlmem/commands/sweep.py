@@ -90,11 +90,11 @@ def run(
     return sweep(spec, folder, options)
 
 
-def _place(given: list[str]) -> Path | None:
+def _place(places: list[str]) -> Path | None:
     """The sweep file or directory among the arguments."""
-    if not given:
+    if not places:
         return None
-    first, *more = given
+    first, *more = places
     path, example = Path(first), "rlmem sweep memory=ffm,gru seed=0,1,2"
     if more and (near := nearest(first, ["status"])):
         raise mistake(first, "no such sweep file", near=near, example=f"rlmem sweep status {shell(more[0])}")
@@ -102,8 +102,8 @@ def _place(given: list[str]) -> Path | None:
         raise mistake(more[0], "expected key=value after the file", example=example)
     if not path.is_dir() and not path.is_file():
         near = nearest(first, ["status", *map(str, path.parent.glob("*"))])
-        what, accepted = "no such sweep file or directory", ["key=value", "FILE.yaml", "DIR"]
-        raise mistake(first, what, near=near, accepted=accepted, example=example)
+        problem, accepted = "no such sweep file or directory", ["key=value", "FILE.yaml", "DIR"]
+        raise mistake(first, problem, near=near, accepted=accepted, example=example)
     return path
 
 

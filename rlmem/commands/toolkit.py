@@ -192,13 +192,13 @@ def stdout_to_stderr() -> Iterator[None]:
 
 def refuse_changes(folder: Path, parts: str, flags: Mapping[str, Any], others: Sequence[str] = ()) -> None:
     """Raise UserError if any of these `flags` or `others` is given: the jobs or agents of a directory are fixed."""
-    if given := [*others, *(f"--{flag.replace('_', '-')}" for flag, value in flags.items() if value)]:
+    if words := [*others, *(f"--{flag.replace('_', '-')}" for flag, value in flags.items() if value)]:
         example = f"rlmem {'sweep' if parts == 'jobs' else 'population'} {shell(folder)}"
-        raise mistake(given[0], f"{folder} already says what its {parts} are", example=example)
+        raise mistake(words[0], f"{folder} already says what its {parts} are", example=example)
 
 
-def directory_of_status(verb: str, given: Sequence[str], example: str) -> Path:
+def directory_of_status(verb: str, words: Sequence[str], example: str) -> Path:
     """The one directory of `rlmem VERB status DIR`."""
-    if len(given) != 1:
+    if len(words) != 1:
         raise mistake(f"rlmem {verb} status", "expected one directory", example=f"rlmem {verb} status {example}")
-    return Path(given[0])
+    return Path(words[0])

@@ -21,11 +21,11 @@ def run(folder: Dir | None = None, *, markdown: Dir | None = None) -> int:
     from rlmem.evidence.page.verify import verify
 
     folder = folder or (Path("results") if Path("results").is_dir() else results_dir() or Path("results"))
-    found = verify(folder, markdown)
-    for line in found.notes:
+    verified = verify(folder, markdown)
+    for line in verified.notes:
         show(f"note     {line}")
-    for line in found.differs:
+    for line in verified.differs:
         show(f"differs  {line}")
-    compared = f"{found.items} items: {found.files} files and {found.documents} documents compared"
-    show(f"{compared}; {len(found.differs) or 'nothing'} differs")
-    return 1 if found.differs else 0
+    compared = f"{verified.items} items: {verified.files} files and {verified.documents} documents compared"
+    show(f"{compared}; {len(verified.differs) or 'nothing'} differs")
+    return 1 if verified.differs else 0

@@ -48,12 +48,12 @@ def catalog(lines: Sequence[str] = ()) -> Catalog:
 def options(lines: Iterable[str] = ()) -> dict[str, dict[str, Path]]:
     """Group -> option -> its file: the shipped ones first, which are not replaced; `lines` as for `own_dirs`."""
     folders, shipped = (conf_dir(), *own_dirs(lines)), sorted(conf_dir().iterdir())
-    found: dict[str, dict[str, Path]] = {path.name: {} for path in shipped if path.is_dir() and path.name[0] != "_"}
-    for group, files in found.items():
+    files_of: dict[str, dict[str, Path]] = {path.name: {} for path in shipped if path.is_dir() and path.name[0] != "_"}
+    for group, files in files_of.items():
         for file in (file for folder in folders for file in sorted((folder / group).glob("[!_]*.yaml"))):
             if file.is_file():
                 files.setdefault(file.stem, file)
-    return found
+    return files_of
 
 
 def option_names(lines: Iterable[str] = ()) -> dict[str, list[str]]:
@@ -85,8 +85,8 @@ def columns(rows: dict[str, str]) -> str:
 
 def train_help(overrides: list[str]) -> str:
     """What `rlmem train --help` adds: the groups, the top-level keys, the keys of the options named."""
-    found = catalog(overrides)
-    groups = {group: ", ".join(options) for group, options in found.items() if group != "experiment"}
+    names = catalog(overrides)
+    groups = {group: ", ".join(options) for group, options in names.items() if group != "experiment"}
     top = [leaf for leaf in leaves(conf_dir() / "config.yaml") if not leaf.path.startswith(("defaults", "hydra"))]
     keys = {f"{leaf.path}={leaf.text}": leaf.comment for leaf in top}
     parts = [f"groups (rlmem list says what each option is):\n{columns(groups)}", f"keys:\n{columns(keys)}"]
@@ -208,8 +208,8 @@ def option(group: str, name: object) -> dict[str, Any]:
     files = options()[group]
     if name not in files:
         example = f"{group}={default_choices()[group]}"
-        what, where = f"`{group}` has no option {to_text(name)}", f"{group}={to_text(name)}"
-        raise mistake(where, what, near=nearest(name, files), accepted=sorted(files), example=example)
+        problem, where = f"`{group}` has no option {to_text(name)}", f"{group}={to_text(name)}"
+        raise mistake(where, problem, near=nearest(name, files), accepted=sorted(files), example=example)
     return node_of(files[str(name)])
 
 

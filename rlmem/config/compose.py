@@ -104,14 +104,14 @@ class Base:
 def load(overrides: Sequence[str]) -> Config:
     """Compose conf/ with overrides and check the result. Raises UserError with every problem."""
     base, assignments, problems = compose_base(overrides)
-    values, given = _settle(base, assignments, problems), _given(assignments)
+    values, typed = _settle(base, assignments, problems), _given(assignments)
     ruled = sources((package, file) for package, file in base.files if TASKS in file.parts)
     for path, value, why in rules.defaults(values, base.choices):
         *sections, key = path.split(".")
         node = reduce(getitem, sections, values)
-        if path not in given and node[key] != value:
+        if path not in typed and node[key] != value:
             node[key], ruled[path] = value, why
-    ruled = {path: why for path, why in ruled.items() if path not in given}
+    ruled = {path: why for path, why in ruled.items() if path not in typed}
     return Config(values, base.choices, tuple(overrides), ruled)
 
 
@@ -246,7 +246,7 @@ def _settle(base: Base, assignments: Sequence[Override], problems: list[str]) ->
     # What a class on the command line accepts is known once the class is.
     free = {o.key_or_group.removesuffix("._target_") for o in assignments if o.key_or_group.endswith("._target_")}
     free |= base.classes()
-    given: Origins = {}
+    typed: Origins = {}
     try:
         for override in assignments:
             key, known = override.key_or_group, override.key_or_group.rpartition(".")[0] in free
@@ -255,7 +255,7 @@ def _settle(base: Base, assignments: Sequence[Override], problems: list[str]) ->
                 problems.append(problem)
             else:
                 OmegaConf.update(tree, key, override.value(), merge=True, force_add=True)
-                given |= dict.fromkeys(_given([override]), COMMAND_LINE)
+                typed |= dict.fromkeys(_given([override]), COMMAND_LINE)
         values: Any = OmegaConf.to_container(tree, resolve=True)
     except FAILURES as error:
         raise UserError(*problems, root_cause(error)) from error
@@ -263,10 +263,10 @@ def _settle(base: Base, assignments: Sequence[Override], problems: list[str]) ->
         group = path.partition(".")[0]
         required = f"required by {group}={to_text(base.choices.get(group))}"
         problems.append(sentence(path, required, example=hint(path, base.files)))
-    touched = dict.fromkeys(path.partition(".")[0] for path in given)  # after a wrong name, only these: it stays fast
+    touched = dict.fromkeys(path.partition(".")[0] for path in typed)  # after a wrong name, only these: it stays fast
     checked, faults = validate(values, only=touched if problems else None)
     origins = base.origins() if faults else {}
-    problems += [_as_text(fault, given, base.tree, origins) for fault in faults]
+    problems += [_as_text(fault, typed, base.tree, origins) for fault in faults]
     if problems:
         raise UserError(*dict.fromkeys(problems))
     if not checked.get(WRAPPER, True):  # runs without any are stored, and known, as those of before there were some
@@ -274,11 +274,11 @@ def _settle(base: Base, assignments: Sequence[Override], problems: list[str]) ->
     return checked
 
 
-def _as_text(fault: Refusal, given: Origins, before: Mapping[str, Any], origins: Origins) -> str:
+def _as_text(fault: Refusal, typed: Origins, before: Mapping[str, Any], origins: Origins) -> str:
     """The sentence for a refused value: where it was set, and the shipped value as the example."""
     if fault.value == MISSING:
         return f"{fault.path}: {fault.what}"
-    source = lookup(fault.path, given)
+    source = lookup(fault.path, typed)
     default = dict(leaf_paths(before)).get(fault.path, MISSING)
     if fault.path == "memory._target_":  # it may have taken the place of the default memory
         default = option("memory", str(default_choices()["memory"]))["_target_"]
@@ -295,7 +295,7 @@ def root_cause(error: BaseException) -> str:
         root = root.__cause__
     if isinstance(root, yaml.YAMLError):
         return yaml_problem(root)
-    if isinstance(root, AttributeError) and (found := re.search(r"full_key: (\S+)", str(error))):
-        return f"{found[1]}: takes no such value"
+    if isinstance(root, AttributeError) and (match := re.search(r"full_key: (\S+)", str(error))):
+        return f"{match[1]}: takes no such value"
     said = f"{key}: {first_line(root)}" if (key := getattr(root, "full_key", None)) else first_line(root)
     return " ".join(dict.fromkeys([first_line(error), said] if str(error).strip() else [said]))

@@ -26,7 +26,7 @@ LAUNCHING = re.compile(r"[-+~]*(hydra|launcher)\b")
 
 def foreign_problems(values: Mapping[str, Any]) -> dict[str, str]:
     """{dotted key: why it is refused} of a configuration that another user wrote."""
-    found = {}
+    problems = {}
     every = sum((nodes.packages for nodes in NODES.values()), ())  # for a misspelt group, of which nothing is built
     for path, value in leaf_paths(values, lists=True):
         group, key = path.split(".")[0], path.rpartition(".")[2]
@@ -35,14 +35,14 @@ def foreign_problems(values: Mapping[str, Any]) -> dict[str, str]:
         if key == "_target_":
             packages = NODES[group].packages if group in NODES else every
             if not any(current(str(value)).startswith(f"{package}.") for package in packages):
-                found[path] = f"`{value}` is code outside rlmem"
+                problems[path] = f"`{value}` is code outside rlmem"
         elif path in REACHING:
-            found[path] = f"`{value}` is a place outside the run"
+            problems[path] = f"`{value}` is a place outside the run"
         elif group in ("env", "wrapper") and isinstance(value, str) and ":" in value:
-            found[path] = f"`{value}` may name a module to import"
+            problems[path] = f"`{value}` may name a module to import"
         elif _may_be_file(path, value):
-            found[path] = f"`{value}` may be a file outside the run"
-    return found
+            problems[path] = f"`{value}` may be a file outside the run"
+    return problems
 
 
 def _may_be_file(path: str, text: object) -> bool:
@@ -58,28 +58,28 @@ def _may_be_file(path: str, text: object) -> bool:
 
 def foreign_lines(lines: Iterable[str]) -> dict[str, str]:
     """{override: why it is refused} of overrides that another user wrote, such as those of a sweep's jobs."""
-    found = {}
+    problems = {}
     for line in lines:
         key, _, value = line.lstrip("+~").partition("=")
         if "_target_" in line or (key.strip() in GROUPS and "." in value):  # no shipped option has a dot in its name
-            found[line] = "it may name code outside rlmem"
+            problems[line] = "it may name code outside rlmem"
         elif "${" in line:
-            found[line] = "it may name what lies outside the sweep"
+            problems[line] = "it may name what lies outside the sweep"
         elif LAUNCHING.match(line) or key == "init_from" or any(name.partition(".")[2] in line for name in REACHING):
-            found[line] = "it may name a place outside the sweep"
+            problems[line] = "it may name a place outside the sweep"
         elif any(_may_be_file(key, word) for word in re.split(r"""[\s,{}[\]"':=]+""", value)):
-            found[line] = "it may name a file outside the sweep"
+            problems[line] = "it may name a file outside the sweep"
         elif key.startswith(("env", "wrapper")) and ":" in value:
-            found[line] = "it may name a module to import"
-    return found
+            problems[line] = "it may name a module to import"
+    return problems
 
 
 def refuse(problems: Mapping[str, str], where: Path) -> None:
     """Raise a UserError of one line if there are problems, {place: what is wrong}, in another user's directory."""
     if problems:
-        path, what = next(iter(problems.items()))
+        path, problem = next(iter(problems.items()))
         more = f" ({len(problems) - 1} more such values)" if len(problems) > 1 else ""
-        reason = f"{what}, and this user did not write it, or it was edited since{more}"
+        reason = f"{problem}, and this user did not write it, or it was edited since{more}"
         trust = "--trust (trust=True in Python) if you know that code"
         example = f"{trust}; machines that share a user but no home directory set RLMEM_KEY"
         raise mistake(f"{where}: {path}", reason, example=example)

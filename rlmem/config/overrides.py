@@ -140,11 +140,11 @@ def choice_problem(override: Override, options: Options) -> str | None:
     wrong = [name for name in several if name not in names and not is_class(group, name)]
     if not wrong:
         return None
-    what = f"`{group}` has no option {to_text(wrong[0]) or 'without a name'}"
+    reason = f"`{group}` has no option {to_text(wrong[0]) or 'without a name'}"
     if group == "env" and re.fullmatch(GYMNASIUM_ID, str(wrong[0])):
         near = option_for_id(str(wrong[0]))
-        return sentence(line, what, near=[near], accepted=names, example=f"rlmem train {near}")
-    return sentence(line, what, near=nearest(wrong[0], names), accepted=names, example=example)
+        return sentence(line, reason, near=[near], accepted=names, example=f"rlmem train {near}")
+    return sentence(line, reason, near=nearest(wrong[0], names), accepted=names, example=example)
 
 
 def option_for_id(id: str) -> str:
@@ -201,9 +201,9 @@ def _malformed(line: str) -> str:
         return sentence(line or repr(line), "expected key=value", example=EXAMPLE)
     if not re.fullmatch(r"[~+]*\w+([./@]\w+)*", key):
         return sentence(line, f"cannot read the key {brief(repr(key))}", example=EXAMPLE)
-    what = f"cannot read the value {brief(repr(value))}; check brackets, and put quotes around special characters"
+    problem = f"cannot read the value {brief(repr(value))}; check brackets, and put quotes around special characters"
     readable = {"{": "{k: 4}", "[": "[1, 2]"}.get(value[:1]) or QuotedString(brief(value), Quote.double).with_quotes()
-    return sentence(line, what, example=shell(f"{key.lstrip('~+')}={readable}"))
+    return sentence(line, problem, example=shell(f"{key.lstrip('~+')}={readable}"))
 
 
 def _setting(key: str, tree: Tree) -> str:
@@ -225,7 +225,7 @@ def _unknown_key(line: str, parts: list[str], node: Tree, tree: Tree, options: O
     near = near or [path for path, _ in leaf_paths(tree) if path.rpartition(".")[2] in (name, SYNONYMS.get(name))]
     groups = [group for group, names in options.items() if name in names]
     near = near or [f"{g}={name if '_target_' in tree[g] else to_text([*tree[g], name])}" for g in groups]
-    what = "no such key" if accepted else f"`{'.'.join(parents)}` has no keys"
+    problem = "no such key" if accepted else f"`{'.'.join(parents)}` has no keys"
     files = options_of()[group] if parents == [group] and "=" in line and group in options else {}
     prefixed = f"{group}.{name}="
     having = (it for it, file in files.items() if any(key.startswith(prefixed) for key in option_keys(group, file)))
@@ -234,7 +234,7 @@ def _unknown_key(line: str, parts: list[str], node: Tree, tree: Tree, options: O
         example = _example(near, tree, options)
     else:
         example = f"rlmem train {shell(f'{group}={option}', line.lstrip('+~'))}"
-    return sentence(line, what, near=near, accepted=accepted, example=example)
+    return sentence(line, problem, near=near, accepted=accepted, example=example)
 
 
 def _example(near: list[str], tree: Tree, options: Options) -> str:

@@ -28,8 +28,8 @@ def own_dirs(lines: Iterable[str] = ()) -> list[Path]:
     Raises UserError if RLMEM_SEARCHPATH names no folder.
     """
     if SEARCHPATH in os.environ:
-        found = [Path(text).expanduser() for text in os.environ[SEARCHPATH].split(os.pathsep) if text]
-        if missing := [str(folder) for folder in found if not folder.is_dir()]:
+        folders = [Path(text).expanduser() for text in os.environ[SEARCHPATH].split(os.pathsep) if text]
+        if missing := [str(folder) for folder in folders if not folder.is_dir()]:
             expected = "expected folders that hold groups; e.g. my_conf with my_conf/memory/mine.yaml in it"
             raise UserError(f"{SEARCHPATH}: no folder {missing[0]}; {expected}")
     else:
@@ -37,15 +37,15 @@ def own_dirs(lines: Iterable[str] = ()) -> list[Path]:
         groups = [folder.name for folder in conf_dir().iterdir() if folder.is_dir()]
         a_run = Path("run.json").exists() and Path("config.yaml").exists()
         own = here.resolve() != conf_dir() and any(any((here / group).glob("*.yaml")) for group in groups)
-        found = [here] if own and not a_run else []
-    found = [folder.resolve() for folder in found]
+        folders = [here] if own and not a_run else []
+    folders = [folder.resolve() for folder in folders]
     for line in lines:
         if line.startswith("hydra.searchpath="):
             with suppress(yaml.YAMLError):  # Hydra says what is wrong with such a line
                 listed = yaml.safe_load(line.partition("=")[2])
                 paths = [str(item).removeprefix("file://") for item in listed] if isinstance(listed, list) else []
-                found += [folder for folder in map(Path, paths) if folder.is_dir()]
-    return found
+                folders += [folder for folder in map(Path, paths) if folder.is_dir()]
+    return folders
 
 
 @contextmanager

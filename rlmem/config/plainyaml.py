@@ -42,8 +42,8 @@ class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mis
                         self.flatten_mapping(part)
                         self.merged += len(part.value)
                     if self.merged > MERGED:
-                        what, where = "too many keys are merged", key.start_mark
-                        raise yaml.constructor.ConstructorError(problem=what, problem_mark=where)
+                        problem, where = "too many keys are merged", key.start_mark
+                        raise yaml.constructor.ConstructorError(problem=problem, problem_mark=where)
         super().flatten_mapping(node)
 
 

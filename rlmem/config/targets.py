@@ -46,12 +46,12 @@ def signature_node(target: str, supplied: Collection[str]) -> dict[str, Any]:
     return node
 
 
-def makes(found: Callable[..., Any], kinds: type | tuple[type, ...]) -> bool:
+def makes(factory: Callable[..., Any], kinds: type | tuple[type, ...]) -> bool:
     """Whether a class is derived from one of `kinds`, or a function says that it returns one."""
-    if inspect.isclass(found):
-        return issubclass(found, kinds)
+    if inspect.isclass(factory):
+        return issubclass(factory, kinds)
     try:
-        returned = get_type_hints(inspect.unwrap(found)).get("return")
+        returned = get_type_hints(inspect.unwrap(factory)).get("return")
     except Exception:  # third-party annotations may name what is not there
         return False
     return inspect.isclass(returned) and issubclass(returned, kinds)
@@ -63,11 +63,11 @@ def locate(target: str) -> Callable[..., Any]:
     if not module_name:
         raise UserError("expected package.module.Name, such as rlmem.memory.gru.GRU")
     module = _import(module_name)
-    found = getattr(module, name, None)
-    if not callable(found):
+    factory = getattr(module, name, None)
+    if not callable(factory):
         public = [other for other in dir(module) if not other.startswith("_")]
         raise mistake(module_name, f"no class or function `{name}`", near=nearest(name, public))
-    return found
+    return factory
 
 
 def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:

@@ -72,9 +72,9 @@ class _Check:
     def __init__(self) -> None:
         self.refusals: list[Refusal] = []
 
-    def refuse(self, path: str, what: str, value: Any, near: Sequence[str] = (), accepted: Sequence[str] = ()) -> Any:
+    def refuse(self, path: str, fault: str, value: Any, near: Sequence[str] = (), accepted: Sequence[str] = ()) -> Any:
         """Collect a refusal; returns the value as it is."""
-        self.refusals.append(Refusal(path, what, value, near, accepted))
+        self.refusals.append(Refusal(path, fault, value, near, accepted))
         return value
 
     def nodes(self, path: str, entries: Any, supplied: Collection[str], kinds: Kinds) -> Any:
@@ -91,24 +91,24 @@ class _Check:
         if wrong := _problem_of_target(path, target, supplied, kinds):
             self.refuse(f"{path}._target_", wrong, target)
             return node
-        found, special = locate(node["_target_"]), ("_target_", "evaluation") if path == "env" else ("_target_",)
+        factory, special = locate(node["_target_"]), ("_target_", "evaluation") if path == "env" else ("_target_",)
         arguments = {key: value for key, value in node.items() if key not in special}
-        checked = {"_target_": current(node["_target_"])} | self.arguments(path, arguments, found, supplied)
+        checked = {"_target_": current(node["_target_"])} | self.arguments(path, arguments, factory, supplied)
         if path == "env" and "evaluation" in node:  # more arguments of the same target
             more, supplied = node["evaluation"], {*supplied, "num_envs"}
-            checked["evaluation"] = self.arguments("env.evaluation", more, found, supplied, complete=False)
+            checked["evaluation"] = self.arguments("env.evaluation", more, factory, supplied, complete=False)
         return checked
 
     def argument(self, path: str, value: Any, kind: Any, supplied: Collection[str]) -> Any:
         """One argument; that of a Callable is a node, supplied with the same arguments as the node around it."""
-        if (made := maker(kind)) is None or (value is None and made is not kind):
+        if (product := maker(kind)) is None or (value is None and product is not kind):
             try:
                 return coerce(value, kind)
             except ValidationError:
                 near = nearest(value, choices(kind)) if isinstance(value, str) else []
                 return self.refuse(path, f"expected {describe(kind)}, got {got(value)}", value, near)
         if isinstance(value, dict):
-            result = get_args(made)[1]
+            result = get_args(product)[1]
             return self.node(path, value, supplied, (result,) if inspect.isclass(result) else ())
         target = value if isinstance(value, str) and "." in value else _target_of(path.partition(".")[0], value)
         near = [f"{path}._target_={target}"] if target else []
@@ -143,21 +143,21 @@ def _problem_of_target(path: str, target: Any, supplied: Collection[str], kinds:
     if not isinstance(target, str):
         return "expected a class or function, as package.module.Name"
     try:
-        found = locate(target)
-        names, takes_any = parameters(found).keys(), takes_any_keyword(found)
+        factory = locate(target)
+        names, takes_any = parameters(factory).keys(), takes_any_keyword(factory)
     except UserError as error:
         return str(error)
-    if inspect.isabstract(found):
-        missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
-        return f"{_name(found)} is abstract, it does not define {missing}"
+    if inspect.isabstract(factory):
+        missing = ", ".join(sorted(getattr(factory, "__abstractmethods__", ())))
+        return f"{_name(factory)} is abstract, it does not define {missing}"
     refused = sorted(set(supplied) - names)
     if refused and not takes_any and path != "env":  # environments are seeded by reset
-        return f"{_name(found)} does not take `{'`, `'.join(refused)}`, supplied at run time"
+        return f"{_name(factory)} does not take `{'`, `'.join(refused)}`, supplied at run time"
     classes: Iterator[Any] = (locate(kind) if isinstance(kind, str) else kind for kind in kinds)
-    if kinds and not any(makes(found, kind) for kind in classes):  # the first is often enough
+    if kinds and not any(makes(factory, kind) for kind in classes):  # the first is often enough
         bases = [kind if isinstance(kind, str) else _name(kind) for kind in kinds]
-        says = "" if inspect.isclass(found) else " (a function says so by its annotation, `-> ...`)"
-        return f"{_name(found)} gives no {' or '.join(bases)}{says}; derive it from {bases[0]}"
+        says = "" if inspect.isclass(factory) else " (a function says so by its annotation, `-> ...`)"
+        return f"{_name(factory)} gives no {' or '.join(bases)}{says}; derive it from {bases[0]}"
     return None
 
 
@@ -228,10 +228,10 @@ def _ref(group: str) -> Schema:
 
 def _typed(kind: Any, group: str) -> Schema:
     """The values of a type; a Callable is a node of the same group."""
-    if made := maker(kind):
-        return _ref(group) if made is kind else {"anyOf": [_ref(group), {"type": "null"}]}
+    if product := maker(kind):
+        return _ref(group) if product is kind else {"anyOf": [_ref(group), {"type": "null"}]}
     try:
-        found = TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True)).json_schema()
+        schema = TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True)).json_schema()
     except (SchemaError, PydanticUserError, PydanticUndefinedAnnotation):
         return {}
-    return {"anyOf": [found, LATER]} if found else {}
+    return {"anyOf": [schema, LATER]} if schema else {}

@@ -48,7 +48,7 @@ def engines_agree(p: Probe) -> Iterator[Measurement]:
     """Every engine that runs here gives the values and gradients of the plain loop."""
     if not p.pristine.scanning():
         return
-    found: dict[str, tuple[Tensor, list[Tensor]]] = {}
+    by_engine: dict[str, tuple[Tensor, list[Tensor]]] = {}
     for engine in ("loop", *(e for e in get_args(Engine) if e not in ("auto", "loop"))):
         try:
             chosen_engine(engine, p.device)
@@ -58,9 +58,9 @@ def engines_agree(p: Probe) -> Iterator[Measurement]:
         for part in memory.scanning():
             part.engine = engine
         y, final = forward(memory, x, p.used_state(memory), start)
-        found[engine] = y.detach(), gradients(weighted(y, p, final), [x, *memory.parameters()])
-    truth, truth_gradients = found.pop("loop")
-    for engine, (y, ours) in found.items():
+        by_engine[engine] = y.detach(), gradients(weighted(y, p, final), [x, *memory.parameters()])
+    truth, truth_gradients = by_engine.pop("loop")
+    for engine, (y, ours) in by_engine.items():
         yield same_outputs(f"outputs of {engine}", y, truth, start)
         yield same_gradients(f"of {engine}", ours, truth_gradients)
 
@@ -78,10 +78,10 @@ def finite_gradients(p: Probe) -> Iterator[Measurement]:
         memory = p.memory(torch.float32)
         x = p.inputs(rows=1, slots=slots, dtype=torch.float32).requires_grad_()
         y, _ = forward(memory, x, memory.initial_state(1), p.flags(1, slots))
-        found = gradients(y.square().mean(), [x, *memory.parameters()])
-        yield finite(f"gradients through {slots:,} slots", found)
+        grads = gradients(y.square().mean(), [x, *memory.parameters()])
+        yield finite(f"gradients through {slots:,} slots", grads)
         yield finite(f"outputs of {slots:,} slots", [y])
-        dead = not any(g.any() for g in found)
+        dead = not any(g.any() for g in grads)
         yield Measurement(f"all gradients through {slots:,} slots are zero", float(dead))
 
 
@@ -108,11 +108,11 @@ def state_round_trips(p: Probe) -> Iterator[Measurement]:
         yield Measurement("leaves without a leading dimension B", float(sum(one_row)))
         other = [s.real.dtype != dtype for s in tree_leaves(initial) if s.is_floating_point() or s.is_complex()]
         yield Measurement(f"leaves not in {dtype}, as the parameters are", float(sum(other)))
-        given = tree_map(torch.clone, (x, state, start))
+        copies = tree_map(torch.clone, (x, state, start))
         with torch.no_grad():
             y, final = forward(memory, x, state, start)
             _, after = memory.step(x[:, 0], state, start[:, 0])
-        yield Measurement("change of what a call was given", distance((x, state, start), given))
+        yield Measurement("change of what a call was given", distance((x, state, start), copies))
         yield Measurement("leaves that forward gave another shape, type or device", _unlike(final, initial))
         yield Measurement("leaves that step gave another shape, type or device", _unlike(after, initial))
         file = io.BytesIO()

@@ -40,7 +40,7 @@ def distance(ours: Any, truth: Any) -> float:
 
 
 def same_outputs(
-    what: str, ours: Tensor, truth: Tensor, start: Tensor | None = None, bound: float = EXACT[torch.float64]
+    name: str, ours: Tensor, truth: Tensor, start: Tensor | None = None, bound: float = EXACT[torch.float64]
 ) -> Measurement:
     """The distance of two outputs [B, T, H], and where they first differ."""
     value = distance(ours, truth)
@@ -48,23 +48,23 @@ def same_outputs(
         apart = ~(_difference(ours, truth) <= bound)  # a NaN is apart
         t, row = min((t, row) for row, t in apart.any(-1).nonzero().tolist())
         flag = "" if start is None else " (a start)" if start[row, t] else " (no start)"
-        what = f"{what}: first at row {row}, slot {t}{flag}"
-    return Measurement(what, value, bound)
+        name = f"{name}: first at row {row}, slot {t}{flag}"
+    return Measurement(name, value, bound)
 
 
-def same_gradients(what: str, ours: Sequence[Tensor], truth: Sequence[Tensor]) -> Measurement:
+def same_gradients(name: str, ours: Sequence[Tensor], truth: Sequence[Tensor]) -> Measurement:
     """The distance of two lists of gradients in float64."""
-    return Measurement(f"gradients {what}", distance(list(ours), list(truth)), GRADIENT)
+    return Measurement(f"gradients {name}", distance(list(ours), list(truth)), GRADIENT)
 
 
-def zero(what: str, tensors: Sequence[Tensor]) -> Measurement:
+def zero(name: str, tensors: Sequence[Tensor]) -> Measurement:
     """The largest entry of tensors that must be exactly zero."""
-    return Measurement(what, max(map(_largest, tensors), default=0.0))
+    return Measurement(name, max(map(_largest, tensors), default=0.0))
 
 
-def finite(what: str, tensors: Sequence[Tensor]) -> Measurement:
+def finite(name: str, tensors: Sequence[Tensor]) -> Measurement:
     """How many inf and NaN there are in tensors that must have none."""
-    return Measurement(f"inf or NaN in {what}", float(sum((~torch.isfinite(x)).sum().item() for x in tensors)))
+    return Measurement(f"inf or NaN in {name}", float(sum((~torch.isfinite(x)).sum().item() for x in tensors)))
 
 
 def _difference(ours: Tensor, truth: Tensor) -> Tensor:

@@ -105,8 +105,8 @@ def parameter_of(memory: Memory) -> Tensor:
 def gradients(loss: Tensor, of: Sequence[Tensor], keep: bool = False) -> list[Tensor]:
     """d loss / d each; zeros where there is none. keep: keep the graph for another loss."""
     learned = [x for x in of if x.requires_grad] if loss.requires_grad else []
-    found = torch.autograd.grad(loss, learned, retain_graph=keep, allow_unused=True) if learned else ()
-    by_input = {id(x): g for x, g in zip(learned, found, strict=True) if g is not None}
+    grads = torch.autograd.grad(loss, learned, retain_graph=keep, allow_unused=True) if learned else ()
+    by_input = {id(x): g for x, g in zip(learned, grads, strict=True) if g is not None}
     return [by_input.get(id(x), torch.zeros_like(x)) for x in of]
 
 

@@ -120,18 +120,18 @@ def as_faults(step: Callable[[], int], values: Mapping[str, Any] | None = None) 
         yield
     except (FloatingPointError, OSError, MemoryError, RuntimeError) as error:
         if isinstance(error, FloatingPointError):
-            what = f"not a finite number: {error}; e.g. a smaller algo.lr, or on_nan=skip to pass over such batches"
+            problem = f"not a finite number: {error}; e.g. a smaller algo.lr, or on_nan=skip to pass over such batches"
         elif isinstance(error, ConnectionError):
-            what = str(error)
+            problem = str(error)
         elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            what = f"{error.filename or 'a file'} cannot be written ({error.strerror})"
+            problem = f"{error.filename or 'a file'} cannot be written ({error.strerror})"
         elif not isinstance(error, OSError) and lacks_memory(error):
             parts = [(key, *key.split(".")) for key in SIZES]
             sizes = [key for key, group, name in parts if ((values or {}).get(group) or {}).get(name) is not None]
-            what = f"out of memory ({first_line(error)}); e.g. a smaller {' or '.join(sizes) or 'network'}"
+            problem = f"out of memory ({first_line(error)}); e.g. a smaller {' or '.join(sizes) or 'network'}"
         else:
             raise
-        raise Fault(f"step {step()}: {what}") from error
+        raise Fault(f"step {step()}: {problem}") from error
 
 
 def lacks_memory(error: BaseException) -> bool:

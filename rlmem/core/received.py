@@ -132,15 +132,15 @@ def opened(path: Path, most: float = inf, folder: Path | None = None) -> BinaryI
     folder: the folder that no link may lead out of; None: that of the file
     """
     inside(folder or path.parent, os.path.relpath(path, folder) if folder else path.name)
-    found = os.stat(path)  # before it is opened: opening a pipe waits permanently
-    if not stat.S_ISREG(found.st_mode):
-        raise Unreadable(f"{path}: is {'a folder' if stat.S_ISDIR(found.st_mode) else 'not a regular file'}")
-    if found.st_size > most:
-        raise Unreadable(f"{path}: has {found.st_size:,} bytes; expected at most {most:,}")
+    info = os.stat(path)  # before it is opened: opening a pipe waits permanently
+    if not stat.S_ISREG(info.st_mode):
+        raise Unreadable(f"{path}: is {'a folder' if stat.S_ISDIR(info.st_mode) else 'not a regular file'}")
+    if info.st_size > most:
+        raise Unreadable(f"{path}: has {info.st_size:,} bytes; expected at most {most:,}")
     file = open(path, "rb")
-    if found.st_size > ROOM and _is_hollow(file, found.st_size):
+    if info.st_size > ROOM and _is_hollow(file, info.st_size):
         file.close()
-        raise Unreadable(f"{path}: has {found.st_size:,} bytes, most of them never written; expected a whole file")
+        raise Unreadable(f"{path}: has {info.st_size:,} bytes, most of them never written; expected a whole file")
     return file
 
 

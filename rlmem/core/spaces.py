@@ -56,9 +56,9 @@ def by_path(tree: Any, space: Space | None = None) -> dict[str, Any]:
         environment
     """
     pairs = list(_walk(tree, "", space))
-    if len(found := dict(pairs)) < len(pairs):
+    if len(leaf_of := dict(pairs)) < len(pairs):
         raise ValueError(f"two parts of the observation have one path, of: {', '.join(path for path, _ in pairs)}")
-    return found
+    return leaf_of
 
 
 def _walk(tree: Any, path: str, space: Space | None) -> Iterator[tuple[str, Any]]:
@@ -94,10 +94,10 @@ def chosen(
             raise ValueError(f"`{entry}` is no part of the observation, which has: {', '.join(names)}")
     entries = ("*",) if include is None else include
     wanted = {name for name in names for entry in entries if _fits(name, entry) and _unseen(name) <= _unseen(entry)}
-    found = [name for name in names if name in wanted and not any(_fits(name, entry) for entry in exclude)]
-    if not found:
+    matching = [name for name in names if name in wanted and not any(_fits(name, entry) for entry in exclude)]
+    if not matching:
         raise ValueError(f"no part of the observation is left to read, of: {', '.join(names)}")
-    return found
+    return matching
 
 
 def _fits(name: str, entry: str) -> bool:
@@ -160,8 +160,10 @@ def to_env(space: Space) -> Callable[[np.ndarray], np.ndarray]:
         inside = (converted >= low) & (converted <= high) & (action == action)
         if np.count_nonzero(inside) < inside.size:
             environment = int(np.argwhere(~inside)[0, 0])
-            what = f"environment {environment}: the agent's action {action[environment].tolist()} does not fit {space}"
-            raise Fault(f"{what}; its weights or the state of its memory may not be finite; e.g. an earlier checkpoint")
+            fault = f"environment {environment}: the agent's action {action[environment].tolist()} does not fit {space}"
+            raise Fault(
+                f"{fault}; its weights or the state of its memory may not be finite; e.g. an earlier checkpoint"
+            )
         return converted
 
     return checked

@@ -37,7 +37,7 @@ def read(file: Path, name: str | None = None, own: bool = False) -> Experiment:
         experiment file, with the name of its folder and its own
     own: the file is not shipped, so its text is kept with its results, as it is where a name is given
     """
-    title, content = _content(file, kept=name is not None)
+    title, content = _content(file, with_results=name is not None)
     if other := content.get("runs"):
         if name is None:
             content = _upon(_content(_beside(file, str(other)))[1], content)
@@ -70,7 +70,7 @@ def _with_twins(file: Path, experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={"rows": {**rows, **{Twins.name(row): rows[row] for row in rows}}})
 
 
-def _content(file: Path, kept: bool = False) -> tuple[str, dict[str, Any]]:
+def _content(file: Path, with_results: bool = False) -> tuple[str, dict[str, Any]]:
     """The title, from the first comment line, and the keys, in which the files of peers have whole paths.
 
     kept: the file holds the text that is kept with results; unless this user wrote it, these files lie next to it
@@ -87,7 +87,7 @@ def _content(file: Path, kept: bool = False) -> tuple[str, dict[str, Any]]:
     peers = content.get("peers")
     for peer in peers.values() if isinstance(peers, dict) else ():
         if isinstance(peer, dict) and isinstance(peer.get("file"), str):
-            name = Path(peer["file"]).name if kept and not is_own(text) else peer["file"]
+            name = Path(peer["file"]).name if with_results and not is_own(text) else peer["file"]
             peer["file"] = str(file.resolve().parent / name)
     text = text.partition("\n")[2] if MARK.match(text) else text
     return text.partition("\n")[0].removeprefix("#").strip(), content
@@ -121,8 +121,8 @@ def _sentence(file: Path, problem: Mapping[str, Any]) -> str:
         accepted = list(parts.get(str(problem["loc"][0]), Experiment).model_fields)
         return sentence(f"{file}: {where}", "unknown key", near=nearest(last, accepted), accepted=accepted)
     message = problem["msg"].removeprefix("Value error, ")
-    given = "" if problem["type"] == "missing" else f"; got {got(problem['input'])}"
-    return f"{file}: {where}: {message[:1].lower()}{message[1:]}{given}"
+    value = "" if problem["type"] == "missing" else f"; got {got(problem['input'])}"
+    return f"{file}: {where}: {message[:1].lower()}{message[1:]}{value}"
 
 
 def _inconsistent(experiment: Experiment) -> Iterator[str]:

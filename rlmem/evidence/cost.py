@@ -48,18 +48,18 @@ def cost_of(planned: Sequence[Cell]) -> Cost:
 
 def steps_of(lines: Iterable[str]) -> int:
     """total_steps of a run: from its last such override, else from its groups' options, else the default."""
-    given = dict(line.lstrip("+").partition("=")[::2] for line in lines)
-    if "total_steps" in given:
-        return int(float(given["total_steps"]))
+    assigned = dict(line.lstrip("+").partition("=")[::2] for line in lines)
+    if "total_steps" in assigned:
+        return int(float(assigned["total_steps"]))
     algo, _, env = kind(lines)
-    found = (_yaml(file).get("total_steps") for file in (f"_tasks/{algo}/{env}", f"algo/{algo}", "config"))
-    return next((int(steps) for steps in found if steps is not None), 0)
+    settings = (_yaml(file).get("total_steps") for file in (f"_tasks/{algo}/{env}", f"algo/{algo}", "config"))
+    return next((int(steps) for steps in settings if steps is not None), 0)
 
 
 def kind(lines: Iterable[str]) -> tuple[str, ...]:
     """(algo, memory, env) of a run with these overrides."""
-    given = default_choices() | dict(line.partition("=")[::2] for line in lines)
-    return tuple(str(given[group]) for group in ("algo", "memory", "env"))
+    choices = default_choices() | dict(line.partition("=")[::2] for line in lines)
+    return tuple(str(choices[group]) for group in ("algo", "memory", "env"))
 
 
 def duration(seconds: float) -> str:

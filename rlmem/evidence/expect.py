@@ -117,7 +117,7 @@ class Finding:
     clause: str = ""
 
 
-def parse_all(given: Any) -> tuple[Expected, ...]:
+def parse_all(entries: Any) -> tuple[Expected, ...]:
     """What a list expects: expectations, or mappings from clauses of the claim to their expectations.
 
         - ffm > gru
@@ -126,49 +126,49 @@ def parse_all(given: Any) -> tuple[Expected, ...]:
 
     Raises ValueError for anything else.
     """
-    found: list[Expected] = []
-    for part in given if isinstance(given, list | tuple) else [given]:
+    expected: list[Expected] = []
+    for part in entries if isinstance(entries, list | tuple) else [entries]:
         for clause, texts in part.items() if isinstance(part, Mapping) else [("", [part])]:
             if isinstance(texts, list):
-                found += [text if isinstance(text, Expected) else parse(text, clause) for text in texts]
+                expected += [text if isinstance(text, Expected) else parse(text, clause) for text in texts]
             elif isinstance(texts, str) and (reason := texts.partition(f"{NOT_TESTABLE}, ")[2]):
-                found.append(Untestable(clause=clause, reason=reason))
+                expected.append(Untestable(clause=clause, reason=reason))
             else:
                 raise ValueError(f"`{clause}`: expected a list of expectations, or `{NOT_TESTABLE}, REASON`")
-    return tuple(found)
+    return tuple(expected)
 
 
 def parse(text: Any, clause: str = "") -> Expectation:
     """The expectation that a sentence states. Raises ValueError for anything else."""
-    found = FORM.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    match = FORM.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
         example = "`ROW > ROW`, `ROW > NUMBER` or `ROW = ROW within NUMBER`"
         raise ValueError(f"`{text}`: expected {example}, then `in METRIC`, `on COLUMN, ...`; or `ROW > ROW at COLUMN`")
-    right: str | float = found["right"]
+    right: str | float = match["right"]
     with suppress(ValueError):
         right = float(right)
-    relative = (found["within"] or "").endswith("%")
-    within = float((found["within"] or "0").removesuffix("%")) / (100 if relative else 1)
-    if (sign := found["sign"]) in ("=", ">=") and not within:
+    relative = (match["within"] or "").endswith("%")
+    within = float((match["within"] or "0").removesuffix("%")) / (100 if relative else 1)
+    if (sign := match["sign"]) in ("=", ">=") and not within:
         raise ValueError(f"`{text}`: `{sign}` needs `within NUMBER`; e.g. tape {sign} segment within 0.1")
     if sign == "=" and within < 0:
         raise ValueError(f"`{text}`: nothing is less than nothing apart; e.g. tape = segment within 0.1")
-    if found["at"] and not (isinstance(right, str) and found["on"]):
+    if match["at"] and not (isinstance(right, str) and match["on"]):
         raise ValueError(
             f"`{text}`: `at COLUMN` is of a row, beside `on COLUMN, ...`; e.g. tape > tape at hard on easy"
         )
-    on = tuple(name.strip() for name in (found["on"] or "").split(",") if name.strip())
+    on = tuple(name.strip() for name in (match["on"] or "").split(",") if name.strip())
     return Expectation(
         clause=clause,
         text=text,
-        left=found["left"],
-        sign=cast(Sign, found["sign"]),
+        left=match["left"],
+        sign=cast(Sign, match["sign"]),
         right=right,
         within=within,
         on=on,
         relative=relative,
-        at=found["at"] or "",
-        metric=found["metric"] or "",
+        at=match["at"] or "",
+        metric=match["metric"] or "",
     )
 
 

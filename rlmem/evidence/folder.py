@@ -87,8 +87,8 @@ def foreign(file: Path) -> dict[str, Lines]:
 
 def seals(file: Path, rows: Mapping[str, Lines]) -> dict[str, str]:
     """Name -> seal of each row (`rlmem.record.trust`); a row that another user wrote keeps the seal that it has."""
-    theirs, kept = foreign(file), _remembered(file)[1]
-    return {n: kept.get(n, "") if theirs.get(n) == lines else mark(_text(n, lines)) for n, lines in rows.items()}
+    theirs, sealed = foreign(file), _remembered(file)[1]
+    return {n: sealed.get(n, "") if theirs.get(n) == lines else mark(_text(n, lines)) for n, lines in rows.items()}
 
 
 def _remembered(file: Path) -> tuple[dict[str, Lines], dict[str, str]]:

@@ -117,8 +117,8 @@ def curve_key(metric: str) -> str:
 
 def made_of(metric: str) -> tuple[str, Reduction]:
     """The key of metrics.jsonl behind a metric, and the reduction of its values over a run. Raises UserError."""
-    if found := STEPS_TO.fullmatch(metric):
-        return GREEDY, _reached(float(found[1]))
+    if match := STEPS_TO.fullmatch(metric):
+        return GREEDY, _reached(float(match[1]))
     how, _, key = metric.partition(" ")
     _, key, how = METRICS.get(metric, (metric, key, how))
     if how not in REDUCTIONS or not key:
@@ -131,8 +131,8 @@ def in_words(metric: str) -> str:
     """The description of a metric, or its name if it has none."""
     plain = metric.removeprefix(NORMALISED)
     scale = "" if plain == metric else " (a random policy's return is 0, an expert's 100)"
-    if found := STEPS_TO.fullmatch(plain):
-        return f"steps until a greedy evaluation reaches {found[1]}{scale}; infinite if none does"
+    if match := STEPS_TO.fullmatch(plain):
+        return f"steps until a greedy evaluation reaches {match[1]}{scale}; infinite if none does"
     return METRICS[plain][0] + scale if plain in METRICS else metric
 
 
@@ -143,7 +143,7 @@ def read(run: RunRecord, metrics: Sequence[str], task: str | None = None) -> dic
 
     Raises UserError for a task without a known expert.
     """
-    found = {}
+    values = {}
     if any(metric.startswith(NORMALISED) for metric in metrics):
         task = task or _task_of(run)
     for metric in metrics:
@@ -155,8 +155,8 @@ def read(run: RunRecord, metrics: Sequence[str], task: str | None = None) -> dic
             points = run.series(made_of(plain)[0])
             value = reduced(metric, points, scale) if points else None
         if value is not None:
-            found[metric] = value
-    return found
+            values[metric] = value
+    return values
 
 
 def reduced(metric: str, points: Sequence[tuple[int, float | None]], reference: Reference | None = None) -> float:
@@ -192,9 +192,9 @@ def thinned(series: Sequence[tuple[int, float | None]], most: int = MOST) -> tup
     return [int(part[-1, 0]) for part in parts], [float(part[:, 1].mean()) for part in parts]
 
 
-def _analysed(run_dir: Path, what: str, name: str) -> float | None:
+def _analysed(run_dir: Path, analysis: str, name: str) -> float | None:
     try:
-        summary = received.json_of(run_dir / "analysis" / what / "summary.json")
+        summary = received.json_of(run_dir / "analysis" / analysis / "summary.json")
         return number(summary["metrics"][name])
     except (OSError, ValueError, LookupError, TypeError):
         return None

@@ -101,9 +101,9 @@ def _read(path: Path) -> Iterator[Printed]:
         yield Printed(**texts, mean=float(mean), std=float(std) if std else None, n=int(n) if n else None)
 
 
-def _require(what: str, word: str | None, known: dict[str, Any]) -> None:
+def _require(noun: str, word: str | None, known: dict[str, Any]) -> None:
     if word is not None and word not in known:
-        where = f"published {what} {word}"
+        where = f"published {noun} {word}"
         raise UserError(sentence(where, "no such one", near=nearest(word, known), accepted=known))
 
 

@@ -105,11 +105,11 @@ def write(file: Path, name: str, budget: str, registration: Registration) -> Non
 
 def _from_json(entry: Mapping[str, Any]) -> Registration:
     versions = []
-    for given in entry["versions"]:
-        version = Version(given["registered"], given["metric"], given["higher"], tuple(given["expect"]))
-        parse_all(given["expect"])
-        if version.hash != given["hash"]:
-            raise ValueError(f"the expectations of {version.registered} do not have the hash {given['hash']}")
+    for entry_of in entry["versions"]:
+        version = Version(entry_of["registered"], entry_of["metric"], entry_of["higher"], tuple(entry_of["expect"]))
+        parse_all(entry_of["expect"])
+        if version.hash != entry_of["hash"]:
+            raise ValueError(f"the expectations of {version.registered} do not have the hash {entry_of['hash']}")
         versions.append(version)
     first_run = entry["first_run"]
     for date in (*(version.registered for version in versions), first_run):

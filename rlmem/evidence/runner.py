@@ -172,11 +172,11 @@ class Runner(ABC):
         """
         if not self.planned.own_rows:
             return [], []
-        made = {record.place for record in records}
+        own = {record.place for record in records}
         cells = self.planned.cells()
         asked = {(cell.row, cell.column, seed): " ".join(cell.lines(seed)) for cell in cells for seed in cell.seeds}
         shipped = [r for r in shipped_records(self.name, self.budget) if r.overrides == asked.get(r.place, "")]
-        missing = {record.place: record for record in shipped if record.place not in made}
+        missing = {record.place: record for record in shipped if record.place not in own}
         curves = [curve for curve in shipped_curves(self.name, self.budget) if curve.place in missing]
         return list(missing.values()), curves
 
@@ -230,12 +230,12 @@ class Runner(ABC):
 
 def corners(cells: Sequence[Cell]) -> list[Cell]:
     """Cells that together have every override: one of each row and column, and every cell with an exception."""
-    found: dict[tuple[str, str], Cell] = {}
+    chosen: dict[tuple[str, str], Cell] = {}
     for side in ("row", "column"):
         for cell in cells:
-            found.setdefault((side, getattr(cell, side)), cell)
-    found |= {("exception", cell.name): cell for cell in cells if cell.reasons}
-    return list(dict.fromkeys(found.values()))
+            chosen.setdefault((side, getattr(cell, side)), cell)
+    chosen |= {("exception", cell.name): cell for cell in cells if cell.reasons}
+    return list(dict.fromkeys(chosen.values()))
 
 
 # Items that are measured instead of trained: speeds, and what follows from equations alone
@@ -265,11 +265,11 @@ def measurement(name: str) -> Callable[..., Values]:
     return lambda path, repetition, rows, **options: measure(path, rows, **options)
 
 
-def _analysed(what: str, path: Path, repetition: int, rows: Sequence[str], **options: Any) -> Values:
+def _analysed(analysis: str, path: Path, repetition: int, rows: Sequence[str], **options: Any) -> Values:
     from rlmem.analysis import analyze
 
     values: dict[str, dict[str, float]] = {}
-    for name, value in analyze(what, None, seed=repetition, out=path.parent, **options).metrics.items():
+    for name, value in analyze(analysis, None, seed=repetition, out=path.parent, **options).metrics.items():
         row, _, column = name.partition("/")
         values.setdefault(row, {})[column] = value
     return values
@@ -292,8 +292,8 @@ class Measured(Runner):
                 for column, value in numbers.items():
                     if column in self.planned.experiment.columns:
                         metrics = {self.planned.metric: value}
-                        made = Record(row, column, seed, "done", metrics, version=__version__, **about)
-                        self.records[row, column, seed] = made
+                        record = Record(row, column, seed, "done", metrics, version=__version__, **about)
+                        self.records[row, column, seed] = record
             write_results(list(self.records.values()), self.folder / RESULTS)
         return 0
 
@@ -310,8 +310,8 @@ class Measured(Runner):
     def records(self) -> dict[Place, Record]:
         """Place -> record of what was measured with these options."""
         file = self.folder / RESULTS
-        kept = read_results(file) if file.exists() else []
-        return {record.place: record for record in kept if record.overrides == self.asked}
+        stored = read_results(file) if file.exists() else []
+        return {record.place: record for record in stored if record.overrides == self.asked}
 
     @property
     def asked(self) -> str:

@@ -18,13 +18,13 @@ MOST = 10_000
 """Runs of an experiment at most, and so many rows, columns and seeds."""
 
 
-def _axis(given: Any) -> Any:
+def _axis(value: Any) -> Any:
     """Name -> overrides, or none for null; a list [{a: x, b: y}, {c: z}] is crossed: {"a c": x + z, "b c": y + z}."""
-    if isinstance(given, list) and all(isinstance(part, Mapping) for part in given):
-        _require_few(prod(map(len, given)))
-        points = list(product(*(part.items() for part in given)))
-        given = {" ".join(name for name, _ in p): [line for _, lines in p for line in lines or ()] for p in points}
-    return {str(name): lines or [] for name, lines in given.items()} if isinstance(given, Mapping) else given
+    if isinstance(value, list) and all(isinstance(part, Mapping) for part in value):
+        _require_few(prod(map(len, value)))
+        points = list(product(*(part.items() for part in value)))
+        value = {" ".join(name for name, _ in p): [line for _, lines in p for line in lines or ()] for p in points}
+    return {str(name): lines or [] for name, lines in value.items()} if isinstance(value, Mapping) else value
 
 
 def _require_few(number: int) -> None:
@@ -32,10 +32,10 @@ def _require_few(number: int) -> None:
         raise ValueError(f"{number:,} are too many; expected at most {MOST:,}")
 
 
-def _seeds(given: Any) -> Any:
+def _seeds(value: Any) -> Any:
     """n as the seeds 0 to n - 1; a list as it is."""
-    _require_few(given if type(given) is int else 0)
-    return list(range(given)) if type(given) is int else given
+    _require_few(value if type(value) is int else 0)
+    return list(range(value)) if type(value) is int else value
 
 
 Axis = Annotated[dict[str, Lines], BeforeValidator(_axis)]
@@ -127,8 +127,8 @@ class Twins(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_name(cls, given: Any) -> Any:
-        return {"memoryless": given} if isinstance(given, str) else given
+    def _from_name(cls, value: Any) -> Any:
+        return {"memoryless": value} if isinstance(value, str) else value
 
     @staticmethod
     def name(row: str) -> str:

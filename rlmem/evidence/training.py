@@ -104,8 +104,8 @@ class TrainingRuns(Runner):
             lacking = tuple(f"analysis/{a.what}/" for a in experiment.analyses if not _is_made(a, run.run_dir))
             names = [name for name in wanted if not name.startswith(lacking)]
             metrics = read(run, names, experiment.task_of(cell.column))
-            made = Record(cell.row, cell.column, seed, state, metrics, config_hash=job.config_hash).of(run)
-            records.append(replace(made, machine=run.machine or machine_class(), overrides=" ".join(job.overrides)))
+            record = Record(cell.row, cell.column, seed, state, metrics, config_hash=job.config_hash).of(run)
+            records.append(replace(record, machine=run.machine or machine_class(), overrides=" ".join(job.overrides)))
             if job.state == "done":
                 steps, values = thinned(run.series(curve_key(self.planned.metric)))
                 curves += [Curve(cell.row, cell.column, seed, steps, values)] if steps else []
@@ -159,13 +159,13 @@ class TrainingRuns(Runner):
 
     def _pictures(self, records: Sequence[Record]) -> dict[str, Path]:
         """The pictures of the experiment's analyses, for the first seed of every cell."""
-        found: dict[str, Path] = {}
-        for made, analysis in product(sorted(records, key=lambda made: made.seed), self.planned.experiment.analyses):
-            assert made.run_dir is not None
-            path = made.run_dir / "analysis" / analysis.what / "picture.svg"
-            if _is_made(analysis, made.run_dir) and path.exists():
-                found.setdefault(" · ".join(filter(None, (analysis.what, made.row, made.column))), path)
-        return found
+        pictures: dict[str, Path] = {}
+        for run, analysis in product(sorted(records, key=lambda run: run.seed), self.planned.experiment.analyses):
+            assert run.run_dir is not None
+            path = run.run_dir / "analysis" / analysis.what / "picture.svg"
+            if _is_made(analysis, run.run_dir) and path.exists():
+                pictures.setdefault(" · ".join(filter(None, (analysis.what, run.row, run.column))), path)
+        return pictures
 
 
 def _note(analysis: AnalysisSection, run_dir: Path) -> tuple[Path, str]:
@@ -209,9 +209,9 @@ class Populations(Runner):
 
     def begin(self, cells: Sequence[Cell], options: Options) -> None:
         if replace(options, again=None) != Options():
-            what = "a population is trained after the other, in this process; it takes none of --jobs, --gpus, ..."
+            problem = "a population is trained after the other, in this process; it takes none of --jobs, --gpus, ..."
             again = f"rlmem reproduce {shell(self.name)} --budget {self.budget}"
-            raise mistake(self.name, what, example=again)
+            raise mistake(self.name, problem, example=again)
         self.check(cells)
         self.ask_for("folder", ((cell, seed, cell.label(seed)) for cell in cells for seed in cell.seeds))
 
@@ -251,8 +251,8 @@ class Populations(Runner):
         if unknown := [name for name in self.options if name not in ACCEPTED]:
             near = nearest(unknown[0], ACCEPTED)
             raise mistake(f"options: {unknown[0]}", "unknown key", near=near, accepted=ACCEPTED)
-        given = {name: value for name, value in self.options.items() if name not in ("vary", "top")}
-        return PopulationSpec(cell.lines(seed), tuple(self.options.get("vary", ())), **given)
+        settings = {name: value for name, value in self.options.items() if name not in ("vary", "top")}
+        return PopulationSpec(cell.lines(seed), tuple(self.options.get("vary", ())), **settings)
 
     def _record(self, where: tuple[str, str, int], place: Path, top: int) -> Record:
         agents, metrics = _agents(place), {}

@@ -106,8 +106,8 @@ def _value(estimate: Estimate) -> Value | None:
 
 
 def _difference(left: ArrayLike, right: ArrayLike) -> Estimate:
-    found = contrast([(1, left), (-1, right)])
-    return Estimate(found.value, found.error)
+    difference = contrast([(1, left), (-1, right)])
+    return Estimate(difference.value, difference.error)
 
 
 def _error(runs: ArrayLike) -> float:

@@ -184,7 +184,7 @@ def _word(findings: Sequence[Finding], likeness: Mapping[str, Likeness]) -> tupl
     if failed := by["contradicted"]:
         each = "; ".join(f"{f.text} ({f.where}: {f.left:.3g} and {f.right:.3g})" for f in failed)
         return "contradicted", f"{len(failed)} of {among}: {each}"
-    of = {word: [row for row, found in likeness.items() if found == word] for word in dict.fromkeys(likeness.values())}
+    of = {word: [row for row, one in likeness.items() if one == word] for word in dict.fromkeys(likeness.values())}
     counted = ", ".join(f"{len(rows)} {word} ({', '.join(rows)})" for word, rows in of.items())
     numbers = f"the printed numbers of {len(likeness)} row{'s' * (len(likeness) != 1)}"
     if set(of) == {"matches"}:

@@ -189,8 +189,8 @@ class Manifest:
                     raise UserError(f"{self.folder}: holds another sweep ({line}); {other}")
                 if foreign:
                     names = " ".join(foreign[0].overrides) or "(no overrides)"
-                    what = f"holds {len(foreign)} jobs that are not asked for now, such as {names}"
-                    raise UserError(f"{self.folder}: {what}; jobs can be added, not taken away; {other}")
+                    problem = f"holds {len(foreign)} jobs that are not asked for now, such as {names}"
+                    raise UserError(f"{self.folder}: {problem}; jobs can be added, not taken away; {other}")
             fresh = [new for new in jobs if new.config_hash not in known]
             for new in fresh:
                 self._insert(new)
@@ -204,14 +204,14 @@ class Manifest:
         def is_ours(key: str, text: str | None) -> bool:
             return is_own(f"{self._value(key)}\n{text}")
 
-        found: list[str] = []
+        lines: list[str] = []
         for job in self.jobs():
             if job.state != "done" and not is_ours(f"seal {job.number}", json.dumps(job.overrides)):
-                found += job.overrides
+                lines += job.overrides
         spec = self.specification()
         if spec is not None and not is_ours("seal of specification", self._value("specification")):
-            found += [*spec.overrides, *(line for pair in spec.pairs for line in pair)]
-        return found
+            lines += [*spec.overrides, *(line for pair in spec.pairs for line in pair)]
+        return lines
 
     def draw(self, limit: int, propose: Callable[[list[Job]], Job | None]) -> bool:
         """Add the job that `propose` makes of the jobs so far, if they are under `limit`; returns whether it did."""
@@ -324,10 +324,10 @@ class Manifest:
         self._update({**values, "ended": time.time()}, f"number = ? AND {MINE}", job.number, job.start)
 
     def _select(self, condition: str, *given: Any) -> list[Job]:
-        found = self.connection.execute(f"SELECT * FROM jobs WHERE {condition}", given).fetchmany(MOST + 1)
-        if len(found) > MOST:
+        stored = self.connection.execute(f"SELECT * FROM jobs WHERE {condition}", given).fetchmany(MOST + 1)
+        if len(stored) > MOST:
             raise ValueError(f"has more than {MOST:,} jobs")
-        rows = map(dict, found)  # one after the other, for what is no job may take much memory
+        rows = map(dict, stored)  # one after the other, for what is no job may take much memory
         return [Job(**row | {"overrides": tuple(loads(row["overrides"]))}) for row in rows]
 
     def _update(self, values: Mapping[str, Any], condition: str, *given: Any) -> None:

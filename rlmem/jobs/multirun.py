@@ -76,8 +76,8 @@ def choose(overrides: Sequence[str]) -> Launcher:
             raise UserError(_not_composed(error, choices)) from error
     name = str(choices[-1].value()) if choices else tree.hydra.runtime.choices["hydra/launcher"]
     if tree.hydra.runtime.choices["hydra/sweeper"] != "basic":
-        what = "Hydra's other sweepers are not for -m; a search is `rlmem sweep --trials`"
-        raise mistake("hydra/sweeper", what, example="rlmem sweep --trials 20 'algo.lr=interval(1e-4,1e-2)'")
+        reason = "Hydra's other sweepers are not for -m; a search is `rlmem sweep --trials`"
+        raise mistake("hydra/sweeper", reason, example="rlmem sweep --trials 20 'algo.lr=interval(1e-4,1e-2)'")
     keys = [override for override in ours if override not in choices]
     if problems := [problem for key in keys if (problem := _problem_of_key(tree, key, name))]:
         raise UserError(*problems)
@@ -90,14 +90,14 @@ def choose(overrides: Sequence[str]) -> Launcher:
 def _problem_of_choice(choice: Override, options: Sequence[str]) -> str | None:
     line, name, near = str(choice.input_line), choice.value(), list[str]()
     if choice.type is None or line.startswith(("+", "~")):
-        what = "choose a launcher without `+` or `~`"
+        problem = "choose a launcher without `+` or `~`"
     elif choice.is_sweep_override() or isinstance(name, (list, dict)):
-        what = "one launcher runs all jobs"
+        problem = "one launcher runs all jobs"
     elif name not in options:
-        what, near = "no such launcher", nearest(name, options)
+        problem, near = "no such launcher", nearest(name, options)
     else:
         return None
-    return sentence(line, what, near=near, accepted=options, example=EXAMPLE)
+    return sentence(line, problem, near=near, accepted=options, example=EXAMPLE)
 
 
 def _problem_of_key(tree: DictConfig, override: Override, name: str) -> str | None:
@@ -166,9 +166,9 @@ def check_jobs(
             configs.append(load(overrides))
         except UserError as error:
             problems += error.problems
-    given = [run_dir for config in configs if (run_dir := config.settings.run_dir) is not None]
-    if len(given) > len(set(given)):
-        problems.append(f"run_dir={given[0]}: {len(configs)} jobs would share one run directory; leave run_dir out")
+    places = [run_dir for config in configs if (run_dir := config.settings.run_dir) is not None]
+    if len(places) > len(set(places)):
+        problems.append(f"run_dir={places[0]}: {len(configs)} jobs would share one run directory; leave run_dir out")
     if assembled and not problems:
         from rlmem.run.train import plan
 
@@ -222,8 +222,8 @@ def launch(overrides: Sequence[str]) -> list[Failed]:
         except Exception as error:
             if launcher.name == "basic":
                 raise
-            what = f"{launcher.name} gave up ({type(error).__name__}: {first_line(error)})"
-            raise Fault(f"{what}; jobs that had ended are complete, others may still run") from error
+            problem = f"{launcher.name} gave up ({type(error).__name__}: {first_line(error)})"
+            raise Fault(f"{problem}; jobs that had ended are complete, others may still run") from error
     results = [result.return_value for batch in batches for result in batch]
     return [result for result in results if isinstance(result, Failed)]
 

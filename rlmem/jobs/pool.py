@@ -199,7 +199,7 @@ def reason_of_failure(code: int, log: Path) -> str:
     lines = [line.strip() for line in lines_since_start(log) if line.strip()]
     named = [line for line in lines if MARK.match(line)]
     line = (named or lines or ["(it wrote nothing)"])[-1]
-    return line[found.end() :] if (found := MARK.match(line)) else line
+    return line[match.end() :] if (match := MARK.match(line)) else line
 
 
 def lines_since_start(log: Path) -> list[str]:

@@ -123,8 +123,8 @@ def _open(spec: SweepSpec | None, folder: Path, say: Say) -> Manifest:
     stored = Manifest(folder).specification() if holds_sweep(folder) else None
     asked = spec or stored
     if asked is None:
-        what = "holds no sweep; expected the directory of one, or something to sweep"
-        raise UserError(f"{folder}: {what}; e.g. {EXAMPLE}")
+        problem = "holds no sweep; expected the directory of one, or something to sweep"
+        raise UserError(f"{folder}: {problem}; e.g. {EXAMPLE}")
     if asked.direction is not None:
         _propose()
     if stored is not None and stored.canonical == asked.canonical:
@@ -168,18 +168,18 @@ def job_hashes(spec: SweepSpec) -> frozenset[str]:
 
 def _compose(spec: SweepSpec) -> tuple[list[Job], list[str]]:
     """The checked jobs of a grid without repetitions, and a line about the repetitions."""
-    every, unique, repeats = expand(found := axes(spec)), dict[str, Job](), []
+    every, unique, repeats = expand(axes_of_spec := axes(spec)), dict[str, Job](), []
     for lines, config in zip(every, check_jobs(every), strict=True):
-        job = _job(lines, config, found)
+        job = _job(lines, config, axes_of_spec)
         if unique.setdefault(job.config_hash, job) is not job:
             repeats.append(" ".join(lines))
     note = [f"{len(repeats)} jobs repeat others and are left out, such as {repeats[0]}"] if repeats else []
     return list(unique.values()), note
 
 
-def _job(lines: Lines, config: Config, found: Sequence[Axis], params: str | None = None) -> Job:
+def _job(lines: Lines, config: Config, every_axis: Sequence[Axis], params: str | None = None) -> Job:
     values = config.values
-    return Job(label(lines, found), lines, config_hash(config), values["threads"], values["total_steps"], params)
+    return Job(label(lines, every_axis), lines, config_hash(config), values["threads"], values["total_steps"], params)
 
 
 def _propose() -> Callable[[Sequence[Axis], Sequence[Job], SweepSpec], tuple[Lines, str] | None]:
@@ -193,20 +193,20 @@ def _propose() -> Callable[[Sequence[Axis], Sequence[Job], SweepSpec], tuple[Lin
 
 def _searcher(spec: SweepSpec, manifest: Manifest, say: Say) -> Callable[[], bool]:
     """A function that adds the next trial to the manifest, and returns whether there was one."""
-    found, exhausted, propose = axes(spec), False, _propose()
+    every_axis, exhausted, propose = axes(spec), False, _propose()
 
     def trial(jobs: list[Job]) -> Job | None:
         nonlocal exhausted
-        proposal = propose(found, jobs, spec)
+        proposal = propose(every_axis, jobs, spec)
         if proposal is None:
             exhausted = True
             say(f"the search has tried everything that there is, in {len(jobs)} jobs")
             return None
         lines, params = proposal
         try:
-            return _job(lines, load(lines), found, params)
+            return _job(lines, load(lines), every_axis, params)
         except UserError as error:
-            return Job(label(lines, found), lines, "", None, None, params, error="; ".join(error.problems))
+            return Job(label(lines, every_axis), lines, "", None, None, params, error="; ".join(error.problems))
 
     return lambda: not exhausted and manifest.draw(manifest.trials(), trial)
 
@@ -233,9 +233,9 @@ def _conclude(spec: SweepSpec, folder: Path, jobs: Sequence[Job], say: Say, agai
         say(f"best: return {best.result:.3f} in {folder / best.name}: {' '.join(best.overrides)}")
     failed = [job for job in jobs if job.state == "failed"]
     for job in failed:
-        what = f"{job.name} failed (exit code {job.exit_code}, attempt {job.attempts}): {job.error}"
-        print(f"rlmem: error: {what}; see {log_file(folder, job.name)}", file=sys.stderr)
+        problem = f"{job.name} failed (exit code {job.exit_code}, attempt {job.attempts}): {job.error}"
+        print(f"rlmem: error: {problem}; see {log_file(folder, job.name)}", file=sys.stderr)
     if failed:
-        what = f"{len(failed)} of {len(jobs)} jobs failed"
-        print(f"rlmem: error: {what}; again    {again} --retry-failed", file=sys.stderr)
+        problem = f"{len(failed)} of {len(jobs)} jobs failed"
+        print(f"rlmem: error: {problem}; again    {again} --retry-failed", file=sys.stderr)
     return 1 if failed else 0

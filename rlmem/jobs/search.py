@@ -78,13 +78,13 @@ def _study(jobs: Sequence[Job], spec: SweepSpec, seed: int) -> Study:
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         # A constant liar counts running jobs as poor ones.
         sampler = RandomSampler(seed) if spec.sampler == "random" else TPESampler(seed=seed, constant_liar=True)
-    found = optuna.create_study(direction=spec.direction, sampler=sampler)
+    study = optuna.create_study(direction=spec.direction, sampler=sampler)
     for job in jobs:
         drawn = loads(job.params or '{"params": {}, "distributions": {}}')
         shapes = {name: json_to_distribution(text) for name, text in drawn["distributions"].items()}
         make = partial(create_trial, params=drawn["params"], distributions=shapes, user_attrs={"name": job.name})
         if job.state == "done" and job.result is not None:
-            found.add_trial(make(value=job.result))
+            study.add_trial(make(value=job.result))
         else:
-            found.add_trial(make(state=TrialState.FAIL if job.state in ("done", "failed") else TrialState.RUNNING))
-    return found
+            study.add_trial(make(state=TrialState.FAIL if job.state in ("done", "failed") else TrialState.RUNNING))
+    return study

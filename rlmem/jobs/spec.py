@@ -82,12 +82,12 @@ def specify(
     """
     lines, together = _read(file) if file else ([], [])
     added = [_pair(text) for text in pairs]
-    given = {_key(line) for line in chain(overrides, *added)}
-    if clashes := given & {_key(line) for pair in together for line in pair}:
-        what = f"is in the pairs of {file}, whose values go together"
-        raise UserError(sentence(min(clashes), what, example="a sweep file of its own"))
-    kept = [line for line in lines if _key(line) not in given]
-    return SweepSpec((*kept, *overrides), (*together, *added), direction, sampler)
+    keys = {_key(line) for line in chain(overrides, *added)}
+    if clashes := keys & {_key(line) for pair in together for line in pair}:
+        problem = f"is in the pairs of {file}, whose values go together"
+        raise UserError(sentence(min(clashes), problem, example="a sweep file of its own"))
+    of_file = [line for line in lines if _key(line) not in keys]
+    return SweepSpec((*of_file, *overrides), (*together, *added), direction, sampler)
 
 
 def _pair(text: str) -> tuple[str, ...]:
@@ -188,36 +188,36 @@ def axes(spec: SweepSpec, own_directories: bool = True) -> list[Axis]:
         if unreadable := [problem for _, problems in parsed for problem in problems]:
             raise UserError(*unreadable)
         options = option_names([line for line in spec.overrides if line.startswith("hydra.searchpath")])
-        found, problems = [], []
+        every_axis, problems = [], []
         if own_directories:
             problems = _problems_of_keys(chain.from_iterable(together for together, _ in parsed))
         for together, _ in parsed:
             try:
-                found.append(_axis(together, options, searched=spec.direction is not None))
+                every_axis.append(_axis(together, options, searched=spec.direction is not None))
             except UserError as error:
                 problems += error.problems
-    if problems := [*problems, *_problems_of_repetition(found), *_problems_of_conditions(found)]:
+    if problems := [*problems, *_problems_of_repetition(every_axis), *_problems_of_conditions(every_axis)]:
         raise UserError(*dict.fromkeys(problems))
-    return found
+    return every_axis
 
 
-def expand(found: Sequence[Axis]) -> list[Lines]:
+def expand(every_axis: Sequence[Axis]) -> list[Lines]:
     """The overrides of every job of a grid."""
-    jobs, always = [], [axis.points for axis in found if not axis.when]
+    jobs, always = [], [axis.points for axis in every_axis if not axis.when]
     require_few(always)
     for point in product(*always):
         lines = tuple(chain(*point))
-        fitting = [axis.points for axis in found if axis.when and axis.fits(lines)]
+        fitting = [axis.points for axis in every_axis if axis.when and axis.fits(lines)]
         require_few(fitting)
         jobs += [lines + tuple(chain(*more)) for more in product(*fitting)]
         require_few([jobs])
     return jobs
 
 
-def probes(found: Sequence[Axis]) -> list[Lines]:
+def probes(every_axis: Sequence[Axis]) -> list[Lines]:
     """Jobs that have every value of every axis at least once, for a search that may draw any combination."""
-    starts = _every_value([axis for axis in found if not axis.when])
-    fitting = [[axis for axis in found if axis.when and axis.fits(lines)] for lines in starts]
+    starts = _every_value([axis for axis in every_axis if not axis.when])
+    fitting = [[axis for axis in every_axis if axis.when and axis.fits(lines)] for lines in starts]
     jobs = [lines + more for lines, special in zip(starts, fitting, strict=True) for more in _every_value(special)]
     return list(dict.fromkeys(jobs))
 
@@ -229,9 +229,9 @@ def _every_value(axes: Sequence[Axis]) -> list[Lines]:
     return [tuple(chain(*point)) for points in varied for point in product(*points)]
 
 
-def label(lines: Iterable[str], found: Sequence[Axis]) -> str:
+def label(lines: Iterable[str], every_axis: Sequence[Axis]) -> str:
     """A readable name of a job, made of what varies: `ffm-trace_size16-seed0`."""
-    varying = {_bare(key, axis.when) for axis in found if axis.varies for key in axis.keys}
+    varying = {_bare(key, axis.when) for axis in every_axis if axis.varies for key in axis.keys}
     groups = default_choices()
     parts = []
     for line in lines:
@@ -255,8 +255,8 @@ def _axis(together: Sequence[Override], options: Mapping[str, Sequence[str]], se
     columns = [[_bare(line, when) for line in lines_of(override, EXAMPLE)] for override in together]
     if len({len(column) for column in columns}) > 1:
         lengths = ", ".join(f"{key} has {len(column)}" for key, column in zip(keys, columns, strict=True))
-        what = f"values that go together must be equally many; {lengths}"
-        raise UserError(sentence(" ".join(str(o.input_line) for o in together), what, example=PAIR))
+        problem = f"values that go together must be equally many; {lengths}"
+        raise UserError(sentence(" ".join(str(o.input_line) for o in together), problem, example=PAIR))
     return Axis(keys, tuple(zip(*columns, strict=True)), when)
 
 
@@ -269,12 +269,12 @@ def _numeric(override: Override, sweep: IntervalSweep | RangeSweep, when: Mappin
     elif searched:
         values, step = [sweep.start or 0, sweep.end or 0], None
     else:
-        what = "no list or range of values; an interval is for a search"
-        raise UserError(sentence(line, what, example=f"rlmem sweep --trials 20 {shell(line)}"))
+        problem = "no list or range of values; an interval is for a search"
+        raise UserError(sentence(line, problem, example=f"rlmem sweep --trials 20 {shell(line)}"))
     log = "log" in sweep.tags
     if not values or (step is None and values[0] >= values[1]) or (log and min(values) <= 0):
-        what = "expected a low and a higher end, above 0 for `tag(log, ...)`"
-        raise UserError(sentence(line, what, example=f"'{key}=tag(log, interval(1e-5,1e-2))'"))
+        problem = "expected a low and a higher end, above 0 for `tag(log, ...)`"
+        raise UserError(sentence(line, problem, example=f"'{key}=tag(log, interval(1e-5,1e-2))'"))
     name = _bare(override.get_key_element(), when)
     numbers = NumberRange(min(values), max(values), step, log) if searched else None
     return Axis((key,), tuple((f"{name}={value}",) for value in values), when, numbers)
@@ -301,25 +301,25 @@ def _problems_of_keys(overrides: Iterable[Override]) -> list[str]:
         if key in ("run_dir", "on_exists"):
             problems.append(sentence(line, "every job has a run directory of its own", example="--dir sweeps/mine"))
         elif key.partition(".")[0] == "launcher" or (override.is_hydra_override() and key != "hydra.searchpath"):
-            what = "Hydra's launchers and sweepers are for `rlmem train -m`; a sweep starts its jobs itself"
-            problems.append(sentence(line, what, example=EXAMPLE))
+            problem = "Hydra's launchers and sweepers are for `rlmem train -m`; a sweep starts its jobs itself"
+            problems.append(sentence(line, problem, example=EXAMPLE))
     return problems
 
 
-def _problems_of_repetition(found: Sequence[Axis]) -> list[str]:
-    counts = Counter(key for axis in found for key in axis.keys)
-    varying = {key for axis in found if axis.varies for key in axis.keys}
+def _problems_of_repetition(every_axis: Sequence[Axis]) -> list[str]:
+    counts = Counter(key for axis in every_axis for key in axis.keys)
+    varying = {key for axis in every_axis if axis.varies for key in axis.keys}
     twice = [key for key in counts if counts[key] > 1 and key in varying]
     return [f"{key}: given {counts[key]} times; give all its values at once" for key in twice]
 
 
-def _problems_of_conditions(found: Sequence[Axis]) -> list[str]:
+def _problems_of_conditions(every_axis: Sequence[Axis]) -> list[str]:
     """Complaints about axes for an option that no job has."""
-    choosing = [a.points for a in found if not a.when and any(key in default_choices() for key in a.keys)]
+    choosing = [a.points for a in every_axis if not a.when and any(key in default_choices() for key in a.keys)]
     require_few(choosing)
     starts = [tuple(chain(*point)) for point in product(*choosing)]
     problems = []
-    for axis in found:
+    for axis in every_axis:
         if not any(axis.fits(lines) for lines in starts):
             wanted = [f"{group}={option}" for group, option in axis.when.items()]
             example = f"rlmem sweep {shell(*wanted)}"

@@ -137,10 +137,10 @@ class Loop(ABC):
             iteration = self.advance()
         except FloatingPointError as error:
             if remark := getattr(self.collector, "remark", ""):
-                what = f"not a finite number: {error}; {remark}"
+                problem = f"not a finite number: {error}; {remark}"
                 sizes = "a wrapper that makes rewards and observations about 1 in size"
                 skip = "on_nan=skip to pass over such batches"
-                raise Fault(f"step {self.collector.steps}: {what}; e.g. {sizes}, or {skip}") from error
+                raise Fault(f"step {self.collector.steps}: {problem}; e.g. {sizes}, or {skip}") from error
             raise
         self.elapsed += perf_counter() - began
         self.cpu_time += process_time() - cpu_began
@@ -257,12 +257,12 @@ class Loop(ABC):
         self.call("on_checkpoint", path)
 
     @contextmanager
-    def _writing(self, what: str) -> Iterator[None]:
+    def _writing(self, noun: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             reason = error.strerror or str(error)
-            raise Fault(f"step {self.collector.steps}: {what} cannot be written ({reason})") from error
+            raise Fault(f"step {self.collector.steps}: {noun} cannot be written ({reason})") from error
 
     def agent_state(self) -> dict[str, Any]:
         """What is needed to act as the agent does now."""

@@ -134,10 +134,10 @@ class OffPolicyLoop(Loop):
             if self.collector.steps >= self.algo.learning_starts and self.replay.holds(self.batching):
                 self.counted += completed if self.algo.update_per == "episode" else self.collector.steps - before
             due = round(self.algo.update_ratio * self.counted, 6)  # 0.3 of 120 are 36, not 35.99...
-            made = []
+            updates = []
             while self.updates + 1 <= due:
-                made.append(self._learn())
-            for (metrics, sampled), taken in zip(made, self.algo.finite.settle(), strict=True):
+                updates.append(self._learn())
+            for (metrics, sampled), taken in zip(updates, self.algo.finite.settle(), strict=True):
                 self.tally.add({f"{self.algo.name}/{k}": x for k, x in metrics.items()} if taken else {}, sampled)
         self._warn(max((episode.length for episode in episodes), default=0))
 
@@ -161,9 +161,9 @@ class OffPolicyLoop(Loop):
             self.notices.once("wait", "learning waits for the end of a first episode")
         room = self.batching.longest_episode(self.algo.batch_size)
         if room is not None and longest > room:
-            what = f"an episode of {longest} transitions does not fit into a row of {room}"
+            problem = f"an episode of {longest} transitions does not fit into a row of {room}"
             example = f"algo.batch_size={longest * (self.algo.batch_size // room)}"
-            self.notices.once("room", f"{what}: the end of such episodes is never learnt from; e.g. {example}")
+            self.notices.once("room", f"{problem}: the end of such episodes is never learnt from; e.g. {example}")
 
     def shares(self) -> dict[str, float]:
         return super().shares() | {"sample": self.sample_time / max(self.elapsed, 1e-9)}

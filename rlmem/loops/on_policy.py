@@ -85,8 +85,8 @@ class OnPolicyLoop(Loop):
         plain = {name.removeprefix(f"{self.algo.name}/"): value for name, value in metrics.items()}
         self.notices.read(plain, episodes_read, ADVICE)
         if (deviation := plain.get("ratio_max_dev", 0)) > RATIO_ALARM[self.agent.computes_in]:
-            what = f"{self.algo.name}/ratio_max_dev is {deviation:.1e}: training does not read what acting read"
-            self.notices.say(f"{what}; a memory or environment that breaks its contract?")
+            problem = f"{self.algo.name}/ratio_max_dev is {deviation:.1e}: training does not read what acting read"
+            self.notices.say(f"{problem}; a memory or environment that breaks its contract?")
         return self.explored() | metrics | self.algo.finite.metrics(), episodes
 
     def state_dict(self) -> dict[str, Any]:

@@ -123,8 +123,8 @@ def controller(pre: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
 def access(ask: Interface, h: Tensor, s: Tensor, before: State, M_unit: Tensor) -> tuple[State, Tensor]:
     """One slot: the state after it and unit(M), given those before it and the controller's h and s."""
     M, L, p, u, w_w, w_r = (before[name] for name in ("M", "L", "p", "u", "w_w", "w_r"))
-    kept = reduce(torch.mul, torch.rsub(ask.free * w_r, 1).unbind(1))
-    u = torch.addcmul(u + w_w, u, w_w, value=-1) * kept
+    retention = reduce(torch.mul, torch.rsub(ask.free * w_r, 1).unbind(1))
+    u = torch.addcmul(u + w_w, u, w_w, value=-1) * retention
     w_w = ask.g_w * torch.lerp(content(ask.k_w, M_unit).squeeze(1), allocation(u), ask.g_a)
     w, w_row = w_w.unsqueeze(2), w_w.unsqueeze(1)
     M = torch.addcmul(M, w, torch.addcmul(ask.write, M, ask.erase, value=-1))

@@ -62,8 +62,8 @@ class LRU(ResidualRecurrence):
         super().__init__(input_size, hidden_size, block, engine)
         H, N = hidden_size, state_size or {"glu": 128, "ffn": 2 * hidden_size, "linear": hidden_size}[block]
         self.state_shape = (N,)
-        given = (r_min, r_max, max_phase)
-        r_min, r_max, max_phase = (p if g is None else g for g, p in zip(given, RING[block], strict=True))
+        ring = (r_min, r_max, max_phase)
+        r_min, r_max, max_phase = (p if g is None else g for g, p in zip(ring, RING[block], strict=True))
         if r_min > r_max:
             raise UserError(f"r_min={r_min} is above r_max={r_max}; e.g. r_min=0.8 r_max=0.99")
         if r_min == 1 or r_max == 0:

@@ -135,8 +135,8 @@ class FeedForward(nn.Module):
 
 def build_layer(layer: Callable[..., Memory], input_size: int, hidden_size: int) -> Memory:
     """One memory on `input_size` features; it gets `hidden_size` if it takes one that is not set yet."""
-    given = getattr(layer, "keywords", {})  # of a functools.partial
-    sized = "hidden_size" in inspect.signature(layer).parameters and "hidden_size" not in given
+    keywords = getattr(layer, "keywords", {})  # of a functools.partial
+    sized = "hidden_size" in inspect.signature(layer).parameters and "hidden_size" not in keywords
     return layer(input_size, hidden_size=hidden_size) if sized else layer(input_size)
 
 

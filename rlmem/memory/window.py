@@ -76,11 +76,11 @@ class Past:
         """The cached slots and the present ones, [B, S + T, D]; the last S of them are kept."""
         T, S = x.shape[1], self.before[name].shape[1]
         stream = torch.cat([self.before[name], x], 1)
-        kept = stream[:, T:]
+        cache = stream[:, T:]
         if T > 1:
             lag = torch.arange(S, 0, -1, device=x.device)  # seen from the next slot
-            kept = torch.where((lag <= self.state["age"][:, None])[..., None], kept, 0)
-        self.state[name] = kept
+            cache = torch.where((lag <= self.state["age"][:, None])[..., None], cache, 0)
+        self.state[name] = cache
         return stream
 
 

@@ -109,8 +109,8 @@ class Checkpoints:
 
     def paths(self) -> list[Path]:
         """Complete checkpoints, oldest first."""
-        found = (path for path in self.directory.glob("step_*.pt") if re.fullmatch(r"step_\d+\.pt", path.name))
-        return sorted(path for path in found if path.is_file())
+        files = (path for path in self.directory.glob("step_*.pt") if re.fullmatch(r"step_\d+\.pt", path.name))
+        return sorted(path for path in files if path.is_file())
 
     def load(self, unfit: Callable[[State], str | None] = lambda state: None) -> tuple[Path, State]:
         """The newest checkpoint that is intact and usable; a warning names each one that is skipped.
@@ -157,17 +157,17 @@ def read(path: Path) -> State:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # a file that holds anything can break the reader in any way
         raise ValueError(f"checkpoint {path} cannot be read ({first_line(error)})") from error
-    found = dict(state) if isinstance(state, dict) else {}
-    number, version = found.pop("format", 0), found.pop("rlmem", None)
-    wrong = [name for name, kind in REQUIRED.items() if not isinstance(found.get(name), kind)]
-    if wrong or not is_data(found["experiment"]):
+    content = dict(state) if isinstance(state, dict) else {}
+    number, version = content.pop("format", 0), content.pop("rlmem", None)
+    wrong = [name for name, kind in REQUIRED.items() if not isinstance(content.get(name), kind)]
+    if wrong or not is_data(content["experiment"]):
         raise ValueError(
             f"checkpoint {path} was not written by this version of rlmem (it has no {', '.join(wrong or REQUIRED)})"
         )
     if not is_number(number):
         raise ValueError(f"checkpoint {path} is damaged (format is no number of a format)")
     require_readable(number, f"checkpoint {path}", {"rlmem": version})
-    return found
+    return content
 
 
 def _require_small(path: Path) -> None:

@@ -86,8 +86,8 @@ def finished(config: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> bo
     for row in rows:
         if row.get("step", 0) >= config.get("total_steps", math.inf):
             return True
-        found = next((row[key] for key in OBJECTIVES if key in row), last)
-        last = -math.inf if found is None else found  # no number: the run goes on
+        objective = next((row[key] for key in OBJECTIVES if key in row), last)
+        last = -math.inf if objective is None else objective  # no number: the run goes on
     return stop_at is not None and last >= stop_at
 
 

@@ -60,8 +60,8 @@ def figure(
     from matplotlib.figure import Figure
 
     with style():
-        made = Figure(figsize=(width, height), layout="constrained")
-        return made, made.subplots(rows, columns, squeeze=False, **options)
+        drawing = Figure(figsize=(width, height), layout="constrained")
+        return drawing, drawing.subplots(rows, columns, squeeze=False, **options)
 
 
 def save(figure: Figure, target: Path | IO[str], kind: str, transparent: bool = False) -> None:

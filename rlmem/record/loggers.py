@@ -195,7 +195,7 @@ class WandbLogger(WandbRun):
         keys = {"project": project, "entity": entity, "group": group, "tags": tags, "artifact": artifact}
         self.later = f"upload what is missing with    rlmem sync {shell(run_dir)}"
         self.note: str | None = None
-        chosen = mode or {"dryrun": "offline", "run": "online"}.get(found := fresh_wandb().setup().settings.mode, found)
+        chosen = mode or {"dryrun": "offline", "run": "online"}.get(asked := fresh_wandb().setup().settings.mode, asked)
         try:
             super().__init__(run_dir, run, chosen, run_dir, init_timeout, keys)
         except Exception as error:  # of many kinds, of W&B and of its service
@@ -259,7 +259,7 @@ def _stored_id(run_dir: Path) -> str:
     return received.json_of(path)
 
 
-def upload(run_dir: Path, given: Mapping[str, Any], timeout: float) -> str:
+def upload(run_dir: Path, replaced: Mapping[str, Any], timeout: float) -> str:
     """Send to W&B the rows of metrics.jsonl that it does not have; returns how many were sent, and the run's page.
 
     The run directory keeps only the id.
@@ -275,7 +275,7 @@ def upload(run_dir: Path, given: Mapping[str, Any], timeout: float) -> str:
     values, _ = rundir.read(run_dir)
     keys: dict[str, Any] = {"project": "rlmem", "entity": None, "group": None, "tags": [], "artifact": False}
     with reading(run_dir / "config.yaml"):
-        keys |= values["logger"].get("wandb", {}) | {key: value for key, value in given.items() if value is not None}
+        keys |= values["logger"].get("wandb", {}) | {key: value for key, value in replaced.items() if value is not None}
     run = RunInfo(run_dir.resolve().name, values)
     with rundir.lock(run_dir), TemporaryDirectory() as folder:
         try:

@@ -52,12 +52,12 @@ def require_readable(number: int, where: object, written: Mapping[str, Any]) -> 
     version, commit = str(written.get("rlmem")), re.match(r"[0-9a-f]{40}", str(written.get("git")))
     by = f"rlmem {version}" if re.fullmatch(r"\d[\w.+]{,30}", version) else "another version of rlmem"
     if number > FORMAT:
-        what = f"was written by {by} in format {number}; rlmem {__version__} reads formats up to {FORMAT}"
+        problem = f"was written by {by} in format {number}; rlmem {__version__} reads formats up to {FORMAT}"
         example = f"pip install git+{HOME}{f'@{commit[0]}' if commit else ''}"
     else:
-        what = f"was written by an early {by}, which can read it"
+        problem = f"was written by an early {by}, which can read it"
         example = f"pip install git+{HOME}@{commit[0]}" if commit else f"a clone of {HOME} at the commit that wrote it"
-    raise OtherFormat(sentence(str(where), what, example=example))
+    raise OtherFormat(sentence(str(where), problem, example=example))
 
 
 PACKAGES = (

@@ -80,8 +80,8 @@ class Recorder:
                 del self.loggers[name]
                 with suppress(Exception):
                     logger.close(failed=True)
-                what = f"stopped: {_reason(logger, error)}; the run goes on, metrics.jsonl has every row"
-                self.say(f"logger={name} {what}")
+                problem = f"stopped: {_reason(logger, error)}; the run goes on, metrics.jsonl has every row"
+                self.say(f"logger={name} {problem}")
         self.shown += 1
 
     def metrics(self, step: int, values: Mapping[str, float]) -> dict[str, float]:
@@ -91,8 +91,8 @@ class Recorder:
         self.files["metrics"].append([row])
         if self.dropped and _reproducible(self.dropped.popleft()) != _reproducible(row):
             self.dropped.clear()
-            what = "not the row that was here before the run was resumed, under other settings or on another machine"
-            self.say(f"step {step}: {what}; metrics.jsonl holds the new rows, a server may keep the old")
+            problem = "not the row that was here before the run was resumed, under other settings or on another machine"
+            self.say(f"step {step}: {problem}; metrics.jsonl holds the new rows, a server may keep the old")
         self._show(row)
         return row
 

@@ -43,9 +43,9 @@ def create(config: Config) -> Path:
     if settings.on_exists == "new" and path.exists():
         return _numbered(path)
     if _files_of_a_run(path):
-        what = "(command line): holds a run already; expected a new directory"
+        problem = "(command line): holds a run already; expected a new directory"
         example = "on_exists=resume to continue it, on_exists=new for another beside it"
-        raise UserError(f"run_dir={settings.run_dir} {what}; e.g. {example}")
+        raise UserError(f"run_dir={settings.run_dir} {problem}; e.g. {example}")
     make(path)
     return path
 
@@ -184,8 +184,8 @@ def read(path: Path, strict: bool = False) -> tuple[dict[str, Any], dict[str, An
     except OSError:  # a name that is too long, or a folder that may not be read
         described = False
     if not described:
-        what = "not a run directory (no config.yaml and run.json in it); expected the directory that `rlmem train`"
-        raise NoRun(f"{path}: {what} printed; e.g. runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0")
+        problem = "not a run directory (no config.yaml and run.json in it); expected the directory that `rlmem train`"
+        raise NoRun(f"{path}: {problem} printed; e.g. runs/2026-01-31/120000-ffm-ppo-repeat_previous-s0")
     try:
         name = "config.yaml"
         config = plainyaml.read(path / name)

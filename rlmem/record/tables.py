@@ -136,13 +136,13 @@ class Table:
             whole = texts if right else [word for text in texts for word in text.split()]
             widest.append(max(map(len, [name, *texts])))
             least.append(max(map(len, [*name.split(), *whole]), default=0))
-        found = list(widest)
-        while sum(found) + GAP * (len(found) - 1) > width:
-            above = [k for k in range(len(found)) if found[k] > least[k]]
+        widths = list(widest)
+        while sum(widths) + GAP * (len(widths) - 1) > width:
+            above = [k for k in range(len(widths)) if widths[k] > least[k]]
             if not above:
                 return widest
-            found[max(above, key=found.__getitem__)] -= 1
-        return found
+            widths[max(above, key=widths.__getitem__)] -= 1
+        return widths
 
     def _shown(self, escaped: Callable[[str], str]) -> list[list[str]]:
         return [[escaped(cell_text(cell, self.digits)) for cell in row] for row in self.rows]
@@ -233,10 +233,10 @@ def in_markdown(text: str) -> str:
     return "".join([*parts, ACTIVE.sub(_escape, text[end:])])
 
 
-def _escape(found: re.Match[str]) -> str:
-    if found[0].isdigit():
-        return f"{found[0]}\\"
-    return {"<": "&lt;", "&": "&amp;"}.get(found[0], "".join(f"\\{letter}" for letter in found[0]))
+def _escape(match: re.Match[str]) -> str:
+    if match[0].isdigit():
+        return f"{match[0]}\\"
+    return {"<": "&lt;", "&": "&amp;"}.get(match[0], "".join(f"\\{letter}" for letter in match[0]))
 
 
 def _latex(text: str) -> str:

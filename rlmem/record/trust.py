@@ -39,15 +39,15 @@ def sealed(text: str) -> str:
 def is_changed(text: str) -> bool:
     """Whether a text that `sealed` made was edited since; False for a text without a mark."""
     first, _, rest = text.partition("\n")
-    found = MARK.fullmatch(first)
-    return found is not None and found[1] != hashlib.sha256(rest.encode()).hexdigest()
+    match = MARK.fullmatch(first)
+    return match is not None and match[1] != hashlib.sha256(rest.encode()).hexdigest()
 
 
 def is_own(text: str) -> bool:
     """Whether `sealed` made this text with this user's key, and nobody has edited it since."""
     first, _, rest = text.partition("\n")
-    found, key = MARK.fullmatch(first), _key(make=False)
-    return found is not None and key is not None and hmac.compare_digest(found[2], _seal(key, rest))
+    match, key = MARK.fullmatch(first), _key(make=False)
+    return match is not None and key is not None and hmac.compare_digest(match[2], _seal(key, rest))
 
 
 def key_file() -> Path:
@@ -62,8 +62,8 @@ def _seal(key: bytes, text: str) -> str:
 
 def _key(make: bool) -> bytes | None:
     """The key of this user, drawn if there is none and `make`; None without a key, or if others can read its file."""
-    if given := os.environ.get(VARIABLE):
-        return os.fsencode(given)
+    if secret := os.environ.get(VARIABLE):
+        return os.fsencode(secret)
     try:
         path = key_file()
         if make and not path.exists():
@@ -105,26 +105,26 @@ def require_plain(path: Path) -> None:
 
     for folder, folders, files in os.walk(root, onerror=failed if root.exists() else None):
         for name in [*folders, *files]:
-            found = Path(folder) / name
-            inside, what = found.relative_to(root), None
+            entry = Path(folder) / name
+            inside, problem = entry.relative_to(root), None
             try:
-                mode = found.lstat().st_mode
+                mode = entry.lstat().st_mode
             except FileNotFoundError:  # deleted meanwhile by a run that is training
                 continue
             if inside.parts[-2:] == ("wandb", "settings"):
-                what = "would tell W&B another server"
+                problem = "would tell W&B another server"
             elif stat.S_ISLNK(mode):
                 # W&B makes links to its newest run, and in the folders of runs that have ended to logs elsewhere.
-                within = Path(os.path.realpath(found)).is_relative_to(root)
+                within = Path(os.path.realpath(entry)).is_relative_to(root)
                 if "wandb" not in inside.parts[:-1] or not (within or "/" in inside.as_posix().rpartition("wandb/")[2]):
-                    what = "is a link"
-            elif stat.S_ISDIR(mode) and (found.suffix in SUFFIXES or name in SUFFIXES):
-                what = "is a folder"
+                    problem = "is a link"
+            elif stat.S_ISDIR(mode) and (entry.suffix in SUFFIXES or name in SUFFIXES):
+                problem = "is a folder"
             elif not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
-                what = "is no regular file"
-            if what:
+                problem = "is no regular file"
+            if problem:
                 plain = "a run directory may hold only plain files and folders where rlmem writes"
-                raise UserError(f"{path / inside}: {what}; {plain}; e.g. remove it")
+                raise UserError(f"{path / inside}: {problem}; {plain}; e.g. remove it")
 
 
 SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")

@@ -144,17 +144,17 @@ def with_encoder(config: Config, observation_space: Space) -> Config:
     names, chosen = read_leaves(config, list(leaves(observation_space)))[0], config.choices["encoder"]
     if len(names) == 1 or _reads_leaves(config.values["encoder"]):
         return config
-    needed, kept = several_parts()
+    needed, shared = several_parts()
     if any(line.startswith("encoder=") for line in config.overrides):
-        what = f"reads one part of an observation, and that of env={config.choices['env']} has: {', '.join(names)}"
-        raise UserError(f"encoder={chosen}: {what}; e.g. encoder={needed}")
+        fault = f"reads one part of an observation, and that of env={config.choices['env']} has: {', '.join(names)}"
+        raise UserError(f"encoder={chosen}: {fault}; e.g. encoder={needed}")
     for line in config.overrides:
         path, equals, _ = line.lstrip("+").partition("=")
-        if equals and path.startswith("encoder.") and path.removeprefix("encoder.") not in kept:
-            what = f"is for encoder={chosen}, and env={config.choices['env']} needs encoder={needed}: {SEVERAL_PARTS}"
-            raise UserError(f"{line}: {what}; e.g. encoder={needed}, or without {path}")
+        if equals and path.startswith("encoder.") and path.removeprefix("encoder.") not in shared:
+            fault = f"is for encoder={chosen}, and env={config.choices['env']} needs encoder={needed}: {SEVERAL_PARTS}"
+            raise UserError(f"{line}: {fault}; e.g. encoder={needed}, or without {path}")
     before = config.values["encoder"]
-    encoder = option("encoder", needed) | {key: before[key] for key in kept if key in before}
+    encoder = option("encoder", needed) | {key: before[key] for key in shared if key in before}
     return replace(
         config,
         values=config.values | {"encoder": encoder},
@@ -174,8 +174,8 @@ def _leaves_read(config: Config, observed: Space) -> tuple[LeafNames, LeafNames]
     actor, critic = read_leaves(config, list(leaves(observed)))
     read = [name for name in leaves(observed) if name in {*actor, *critic}]
     if unknown := [name for name in _leaf_settings(config.values["encoder"]) if name not in read]:
-        what = f"`{unknown[0]}` is no leaf that is read; these are: {', '.join(read)}"
-        raise UserError(f"encoder.leaves: {what}; e.g. encoder.leaves={{}}")
+        problem = f"`{unknown[0]}` is no leaf that is read; these are: {', '.join(read)}"
+        raise UserError(f"encoder.leaves: {problem}; e.g. encoder.leaves={{}}")
     return actor, critic
 
 
@@ -230,8 +230,8 @@ def _critic_memory(config: Config) -> tuple[str, dict[str, Any]]:
 def _problems_of_evaluation(config: Config, algo: Learner) -> Iterator[str]:
     evaluation = config.settings.evaluation
     if evaluation.video_every is not None and not algo.acts:
-        what = f"nothing acts in a run of algo={config.choices['algo']}"
-        yield f"evaluation.video_every={evaluation.video_every}: {what}; e.g. null"
+        problem = f"nothing acts in a run of algo={config.choices['algo']}"
+        yield f"evaluation.video_every={evaluation.video_every}: {problem}; e.g. null"
     if evaluation.stop_at is not None and evaluation.every is None:
         yield "evaluation.stop_at: there are evaluations only at the end; e.g. evaluation.every=50000"
 
@@ -326,18 +326,18 @@ def _share_of_envs(config: Config, algo: Learner, device: torch.device) -> int |
     devices, there = config.settings.trainer.devices, launched()
     where = f"trainer.devices={devices}"
     if there is not None and there.size != devices:
-        what = f"this is one of {there.size} processes (WORLD_SIZE={there.size}); expected as many devices"
-        raise UserError(f"{where}: {what}; e.g. trainer.devices={there.size}")
+        problem = f"this is one of {there.size} processes (WORLD_SIZE={there.size}); expected as many devices"
+        raise UserError(f"{where}: {problem}; e.g. trainer.devices={there.size}")
     if devices == 1:
         return None
     if algo.one_process is not None:
-        what = f"algo={config.choices['algo']} {algo.one_process}, in one process"
-        raise UserError(f"{where}: {what}; expected 1; e.g. algo=ppo")
+        problem = f"algo={config.choices['algo']} {algo.one_process}, in one process"
+        raise UserError(f"{where}: {problem}; expected 1; e.g. algo=ppo")
     num_envs = config.values["env"].get("num_envs")
     if num_envs is None or num_envs % devices:
-        what = f"cannot be divided among {where}; expected a multiple; e.g. env.num_envs={devices * 32}"
-        raise UserError(f"env.num_envs={to_text(num_envs)}: {what}")
+        problem = f"cannot be divided among {where}; expected a multiple; e.g. env.num_envs={devices * 32}"
+        raise UserError(f"env.num_envs={to_text(num_envs)}: {problem}")
     if device.type == "cuda" and torch.cuda.device_count() < (devices if there is None else there.local + 1):
-        what = f"each process takes a GPU, and there are {torch.cuda.device_count()} here; expected at most as many"
-        raise UserError(f"{where}: {what}; e.g. device=cpu")
+        problem = f"each process takes a GPU, and there are {torch.cuda.device_count()} here; expected at most as many"
+        raise UserError(f"{where}: {problem}; e.g. device=cpu")
     return num_envs // devices

@@ -69,8 +69,8 @@ def imported(path: Path, overrides: Sequence[str], out: Path) -> Recording:
     with closing(make_env(config, 1)) as env:
         for name, size in zip(("observations", "actions"), _sizes(env), strict=True):
             if (width := getattr(recording, name).shape[1]) != size:
-                what = f"{name} of {width} numbers, and env={config.choices['env']} has {size}"
-                raise UserError(f"{path}: {what}; expected a recording of that environment, all of its state")
+                problem = f"{name} of {width} numbers, and env={config.choices['env']} has {size}"
+                raise UserError(f"{path}: {problem}; expected a recording of that environment, all of its state")
     level = _level(recording, policy="unknown", file=path.name, sha256=sha256(named(path)))
     return _write(out, recording, config, [level], None)
 
@@ -130,7 +130,7 @@ def _write(
     recording.attrs = {
         "env": str(config.choices["env"]),
         "env_config": json.dumps(config.values["env"], sort_keys=True),
-        "versions": json.dumps({name: found for name in PACKAGES if (found := installed_version(name))}),
+        "versions": json.dumps({name: version for name in PACKAGES if (version := installed_version(name))}),
         "levels": json.dumps(levels),
     } | ({} if seed is None else {"seed": seed})
     write(out, recording)

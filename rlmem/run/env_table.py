@@ -47,15 +47,15 @@ def rows(lines: Sequence[str] = (), names: Sequence[str] = ()) -> list[TaskRow]:
 
     names: these options alone
     """
-    found = []
+    table = []
     for file in (file for name, file in sorted(options(lines)["env"].items()) if not names or name in names):
         node = {key: value for key, value in node_of(file).items() if key != "evaluation"}
         first, env = _row(file, node)
         levels = getattr(env, "levels", ()) if "level" in node else ()
         others = _other_backends(node) if env is not None else []
-        found += [_row(file, node | {"level": level})[0] for level in levels] or [first]
-        found += [row for row in (_row(file, node | {"backend": backend})[0] for backend in others) if row.observation]
-    return found
+        table += [_row(file, node | {"level": level})[0] for level in levels] or [first]
+        table += [row for row in (_row(file, node | {"backend": backend})[0] for backend in others) if row.observation]
+    return table
 
 
 def _other_backends(node: dict[str, Any]) -> list[str]:

@@ -53,26 +53,26 @@ def evaluate_run(
     config = apply(trained, overrides)
     there = replace(trained, values=trained.values | {"device": config.settings.device})
     keys = [override.lstrip("+").partition("=")[0].split(".") for override in overrides]
-    given = {key[1] for key in keys if key[0] == "env"}
+    replaced = {key[1] for key in keys if key[0] == "env"}
     try:
         parts, checkpoint = assemble_trained(there, run_dir, step)
     except UserError:
-        if not given:
+        if not replaced:
             raise
         # Its own environment cannot be made here, as one whose id a script registered: the other's spaces must fit.
         other = replace(there, values=there.values | {"env": config.values["env"]})
         parts, checkpoint = assemble_trained(other, run_dir, step, " ".join(overrides))
-    env = make_evaluation_env(config, min(episodes, EVAL_ENVS), given)
+    env = make_evaluation_env(config, min(episodes, EVAL_ENVS), replaced)
     require_same_spaces(config, parts.env, env, " ".join(overrides))
     if video and not parts.algo.acts:
-        what = f"video=true: nothing acts in a run of algo={config.choices['algo']}"
-        raise UserError(f"{what}; e.g. rlmem eval {shell(run_dir)}")
+        problem = f"video=true: nothing acts in a run of algo={config.choices['algo']}"
+        raise UserError(f"{problem}; e.g. rlmem eval {shell(run_dir)}")
     # A root of its own: these are not the episodes that were played during training.
     seed = Streams(trained.settings.seed).int("rlmem eval") if seed is None else seed
     max_steps, film = config.settings.evaluation.max_steps, {}
     if video:  # first, since it may turn out that this environment cannot be drawn
         path = run_dir / "videos" / f"eval_{checkpoint['step']}.gif"  # those of training are another episode's
-        one = make_evaluation_env(config, 1, given)
+        one = make_evaluation_env(config, 1, replaced)
         with one_thread():
             watched = film_episode(parts.agent, one, Streams(seed), parts.device, max_steps, path)
         film = {"video": str(path), "video_steps": watched.steps, "video_whole": not watched.cut}
@@ -83,7 +83,7 @@ def evaluate_run(
         request = Request(episodes, Streams(seed), parts.device, max_steps, say, exploration)
         results = parts.algo.evaluate(parts.agent, env, request)
     row = {"run": str(run_dir), "step": checkpoint["step"], "episodes": episodes, "seed": seed}
-    row |= {"env": evaluation_node(config, given)} | results | film
+    row |= {"env": evaluation_node(config, replaced)} | results | film
     try:
         with open(run_dir / "eval.jsonl", "a", encoding="utf-8") as file:
             file.write(dumps(row) + "\n")

@@ -47,7 +47,7 @@ def large_agent(config: Config, make_agent: Callable[..., Any], device: torch.de
     where, there = " ".join(f"{group}={config.choices[group]}" for group in ("memory", "encoder")), memory_of(device)
     example = f"e.g. a smaller {' or '.join(sorted(large, key=large.__getitem__, reverse=True))}"
     try:
-        with torch.device("meta"), _TensorCount() as made:
+        with torch.device("meta"), _TensorCount() as count:
             agent = make_agent()
             state = tensor_bytes(agent.initial_state(1))
     except Exception as error:
@@ -55,11 +55,11 @@ def large_agent(config: Config, make_agent: Callable[..., Any], device: torch.de
             raise UserError(f"{where}: larger than any memory, and {device} has {size(there)}; {example}") from error
         return None  # third-party code that needs real numbers, or a mistake that building will report
     weights = tensor_bytes(list(agent.parameters()))
-    needed = max((4 if learns else 1) * weights + state, made.largest)  # Adam keeps two moments beside the gradient
+    needed = max((4 if learns else 1) * weights + state, count.largest)  # Adam keeps two moments beside the gradient
     if needed > there:
-        what = f"{parameters(agent):,} parameters and a state of {size(state)} need {size(needed)} of memory or more"
-        raise UserError(f"{where}: {what}, and {device} has {size(there)}; {example}")
-    return agent if made.total > PLANNED_BYTES else None
+        problem = f"{parameters(agent):,} parameters and a state of {size(state)} need {size(needed)} of memory or more"
+        raise UserError(f"{where}: {problem}, and {device} has {size(there)}; {example}")
+    return agent if count.total > PLANNED_BYTES else None
 
 
 def _largest(value: Any) -> int:
@@ -79,8 +79,8 @@ def require_environments(env: VectorEnv, number: int) -> None:
     arrays = sum(leaf.nbytes for leaf in tree_leaves(state) if isinstance(leaf, np.ndarray))
     needed, there = number * (_bytes(env.single_observation_space) + arrays), memory_of(torch.device("cpu"))
     if needed > there:
-        what = f"so many take {size(needed)} of memory or more, and this machine has {size(there)}"
-        raise UserError(f"env.num_envs={number}: {what}; e.g. env.num_envs=64")
+        problem = f"so many take {size(needed)} of memory or more, and this machine has {size(there)}"
+        raise UserError(f"env.num_envs={number}: {problem}; e.g. env.num_envs=64")
 
 
 def require_memory(plan: Plan, agent: Any, storage: Storage | None, device: torch.device) -> None:
@@ -100,15 +100,15 @@ def require_memory(plan: Plan, agent: Any, storage: Storage | None, device: torc
             continue
         takes = f"{size(needed)} of memory or more, and {where} has {size(there)}"
         if 2 * replay > needed:
-            what = f"algo.capacity={storage.capacity}: a replay of so many transitions, as the run fills it, takes"
+            problem = f"algo.capacity={storage.capacity}: a replay of so many transitions, as the run fills it, takes"
             example = "algo.replay_dir=/tmp, which keeps it on the disk, or a smaller algo.capacity"
         elif (fitting := 2 ** int(math.log2(max(1, num_envs * there / needed / 2)))) < 8 and storage.slots_key:
             key = f"algo.{storage.slots_key}"
-            what, example = f"{key}={storage.slots}: rollouts of {num_envs} x {slots} slots take", f"{key}=128"
+            problem, example = f"{key}={storage.slots}: rollouts of {num_envs} x {slots} slots take", f"{key}=128"
         else:
-            what = f"env.num_envs={num_envs}: rollouts of {slots} slots and the states of so many take"
+            problem = f"env.num_envs={num_envs}: rollouts of {slots} slots and the states of so many take"
             example = f"env.num_envs={fitting}"
-        raise UserError(f"{what} {takes}; e.g. {example}")
+        raise UserError(f"{problem} {takes}; e.g. {example}")
 
 
 def replay_bytes(plan: Plan, agent: Any, storage: Storage | None) -> tuple[int, int]:

@@ -38,7 +38,7 @@ def built(where: str, node: dict[str, Any], kinds: type | tuple[type, ...], **ru
     """
     name = node["_target_"]
     try:
-        made = build(node, **runtime)
+        instance = build(node, **runtime)
     except UserError:
         raise
     except ValueError as error:  # values that do not go together
@@ -46,9 +46,9 @@ def built(where: str, node: dict[str, Any], kinds: type | tuple[type, ...], **ru
         raise UserError(f"{where}: {error}; {see}") from error
     except Exception as error:
         raise UserError(f"{where}: {name} cannot be built ({one_line(error)}); --debug shows the traceback") from error
-    if not isinstance(made, kinds):
-        raise UserError(f"{where}: {name} returned a {type(made).__name__}, not what its annotation says")
-    return made
+    if not isinstance(instance, kinds):
+        raise UserError(f"{where}: {name} returned a {type(instance).__name__}, not what its annotation says")
+    return instance
 
 
 def build_group(config: Config, group: str, kind: type, **runtime: Any) -> Any:
@@ -65,8 +65,8 @@ def build_memory(where: str, node: dict[str, Any], input_size: int, device: torc
     try:
         memory.initial_state(1)
     except Exception as error:
-        what = f"{name} fails in initial_state(1) ({one_line(error)})"
-        raise UserError(f"{where}: {what}; --debug shows the traceback") from error
+        problem = f"{name} fails in initial_state(1) ({one_line(error)})"
+        raise UserError(f"{where}: {problem}; --debug shows the traceback") from error
     if device.type != "meta":  # where nothing is computed
         scan_engines(memory, device)
     return memory
@@ -75,17 +75,17 @@ def build_memory(where: str, node: dict[str, Any], input_size: int, device: torc
 def scan_engines(memory: Memory, device: torch.device) -> list[str]:
     """The engines that the scans and cells of a memory run on, and why not the fastest; UserError if one cannot run."""
     name, fastest = ("triton", triton_scan) if device.type == "cuda" else ("native", native)
-    found = []
+    engines = []
     for part in memory.scanning():
         chosen = part.runs_on(device)
         why = fastest.missing() if (part.engine, chosen) == ("auto", "chunked") else None
-        found.append(f"{chosen} scan" + (f" (the {name} engine {why})" if why else ""))
-    found = list(dict.fromkeys(found))
+        engines.append(f"{chosen} scan" + (f" (the {name} engine {why})" if why else ""))
+    engines = list(dict.fromkeys(engines))
     kinds = GRU | LSTM | SLSTM | BRC  # which have kernels of their own
     has_cells = device.type == "cpu" and any(isinstance(module, kinds) for module in memory.modules())
     if has_cells and (why := native.missing()):
-        found.append(f"an operator at a time (the native engine {why})")
-    return found
+        engines.append(f"an operator at a time (the native engine {why})")
+    return engines
 
 
 def make_callbacks(config: Config, more: Sequence[Callback] = ()) -> dict[str, Callback]:
@@ -97,8 +97,8 @@ def make_callbacks(config: Config, more: Sequence[Callback] = ()) -> dict[str, C
             raise UserError(f"{CALLBACKS}: expected objects of rlmem.Callback, got a {type(callback).__name__}")
         callbacks[f"{type(callback).__name__}-{len(callbacks)}"] = callback
     if callbacks and (devices := config.settings.trainer.devices) > 1:
-        what = f"runs of several processes (trainer.devices={devices}) call none"
-        raise UserError(f"{CALLBACKS}: {what}; e.g. trainer.devices=1")
+        problem = f"runs of several processes (trainer.devices={devices}) call none"
+        raise UserError(f"{CALLBACKS}: {problem}; e.g. trainer.devices=1")
     return callbacks
 
 
@@ -138,8 +138,8 @@ def make_env(config: Config, num_envs: int | None = None, every_leaf: bool = Fal
     """
     env = make_source(config, num_envs, every_leaf=every_leaf)
     if not isinstance(env, VectorEnv):
-        what = "holds labelled sequences, in which nothing acts"
-        raise UserError(f"env={config.choices['env']}: {what}; e.g. env={default_choices()['env']}")
+        problem = "holds labelled sequences, in which nothing acts"
+        raise UserError(f"env={config.choices['env']}: {problem}; e.g. env={default_choices()['env']}")
     return env
 
 
@@ -164,36 +164,36 @@ def make_source(
         if only_one and not (exact and getattr(one, "num_envs", 1) > 1):
             return one
         one.close()
-    made = _make(config, node, num_envs, every_leaf=every_leaf)
-    if exact and asked is not None and isinstance(made, VectorEnv) and made.num_envs != asked:
-        made.close()
-        what = f"{node['_target_']} returned {made.num_envs} environments; expected {asked}, its argument num_envs"
-        raise UserError(f"env={config.choices['env']}: {what}; e.g. env.num_envs={made.num_envs}")
-    return made
+    source = _make(config, node, num_envs, every_leaf=every_leaf)
+    if exact and asked is not None and isinstance(source, VectorEnv) and source.num_envs != asked:
+        source.close()
+        problem = f"{node['_target_']} returned {source.num_envs} environments; expected {asked}, its argument num_envs"
+        raise UserError(f"env={config.choices['env']}: {problem}; e.g. env.num_envs={source.num_envs}")
+    return source
 
 
-def evaluation_node(config: Config, given: Collection[str] = ()) -> dict[str, Any]:
-    """The node of `env` for an evaluation: the keys of `env.evaluation` replace its own, but none of those `given`."""
+def evaluation_node(config: Config, fixed: Collection[str] = ()) -> dict[str, Any]:
+    """The node of `env` for an evaluation: the keys of `env.evaluation` replace its own, but none of those `fixed`."""
     node = dict(config.values["env"])
     replaced = node.pop("evaluation", None) or {}
-    return node | {key: value for key, value in replaced.items() if key not in given}
+    return node | {key: value for key, value in replaced.items() if key not in fixed}
 
 
-def make_evaluation_env(config: Config, num_envs: int, given: Collection[str] = ()) -> VectorEnv:
+def make_evaluation_env(config: Config, num_envs: int, fixed: Collection[str] = ()) -> VectorEnv:
     """The vector environment of `evaluation_node`; UserError as for `make_env`."""
     replaced = config.values["env"].get("evaluation")
     changed = f" with env.evaluation={to_text(replaced)}" if replaced else ""
-    return _make(config, evaluation_node(config, given), num_envs, changed)
+    return _make(config, evaluation_node(config, fixed), num_envs, changed)
 
 
-def require_same_spaces(config: Config, trained: VectorEnv, other: VectorEnv, what: str) -> None:
-    """Raise UserError, blaming `what`, if an agent that was trained in one environment cannot play the other."""
+def require_same_spaces(config: Config, trained: VectorEnv, other: VectorEnv, culprit: str) -> None:
+    """Raise UserError, blaming `culprit`, if an agent that was trained in one environment cannot play the other."""
     for kind in ("observation", "action"):
         was, now = (getattr(env, f"single_{kind}_space") for env in (trained, other))
         if was != now:
             changes = f"changes the {kind} space from {was} to {now}, which the agent cannot read"
             example = f"another length of env={config.choices['env']}"
-            raise UserError(f"{what}: {changes}; expected the same spaces; e.g. {example}")
+            raise UserError(f"{culprit}: {changes}; expected the same spaces; e.g. {example}")
 
 
 def _make(
@@ -215,16 +215,16 @@ def _make(
 
     try:
         with folder.entered():
-            made = build(node)
-            if not isinstance(made, KINDS):
-                what = f"returned a {type(made).__name__}, not what its annotation says"
-                raise UserError(f"{where}: {node['_target_']} {what}")
-            made = slot_layout(made) if isinstance(made, VectorEnv) else made
-        made = _wrapped(config, made)
-        if not isinstance(made, VectorEnv):
-            return made
-        with folder_of(made, folder).entered():
-            return closing_well(observed(made, list if every_leaf else read))
+            env = build(node)
+            if not isinstance(env, KINDS):
+                problem = f"returned a {type(env).__name__}, not what its annotation says"
+                raise UserError(f"{where}: {node['_target_']} {problem}")
+            env = slot_layout(env) if isinstance(env, VectorEnv) else env
+        env = _wrapped(config, env)
+        if not isinstance(env, VectorEnv):
+            return env
+        with folder_of(env, folder).entered():
+            return closing_well(observed(env, list if every_leaf else read))
     except UserError:
         raise
     except Exception as error:
@@ -249,11 +249,11 @@ def _why_not_made(error: Exception, name: str, node: dict[str, Any]) -> str:
     return f"cannot be made ({error if quoted else one_line(error)}); {see}"
 
 
-def _wrapped(config: Config, made: Any) -> Any:
+def _wrapped(config: Config, env: Any) -> Any:
     """What `env` describes in the wrappers of `config`. Raises UserError."""
     for name, node in config.values.get(WRAPPER, {}).items():
-        if not isinstance(made, VectorEnv):
-            what = f"env={config.choices['env']} holds labelled sequences, which have no wrappers"
-            raise UserError(f"wrapper={name}: {what}; e.g. wrapper=[]")
-        made = built(f"wrapper={name}", node, VectorEnv, env=made)
-    return made
+        if not isinstance(env, VectorEnv):
+            problem = f"env={config.choices['env']} holds labelled sequences, which have no wrappers"
+            raise UserError(f"wrapper={name}: {problem}; e.g. wrapper=[]")
+        env = built(f"wrapper={name}", node, VectorEnv, env=env)
+    return env

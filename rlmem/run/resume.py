@@ -42,14 +42,14 @@ class Start:
 
 def find_start(run_dir: Path) -> Start:
     """Where a run continues: its newest checkpoint that `unfit` accepts. Raises UserError if it has only others."""
-    kept = stored.checkpoints(run_dir)
-    if not kept.paths():
+    saved = stored.checkpoints(run_dir)
+    if not saved.paths():
         return Start(remark="no checkpoint yet: starting from the beginning")
     try:
-        state = kept.load(lambda state: unfit(run_dir, state))[1]
+        state = saved.load(lambda state: unfit(run_dir, state))[1]
     except FileNotFoundError as error:
-        what = f"{error}, of which the record has all rows; expected what `rlmem train` wrote"
-        raise UserError(f"{run_dir}: {what}; restore the files or start a new run") from error
+        problem = f"{error}, of which the record has all rows; expected what `rlmem train` wrote"
+        raise UserError(f"{run_dir}: {problem}; restore the files or start a new run") from error
     return Start(state["step"], state)
 
 
@@ -88,22 +88,22 @@ def open_run(parts: Parts, resumed: Path | None) -> Iterator[tuple[Path, Start]]
     with rundir.lock(run_dir):
         example = f"rlmem resume {shell(run_dir)} total_steps=2000000"
         elsewhere = f"restore {run_dir / 'config.yaml'}" if resumed else f"run_dir={run_dir}_2"
-        found = find_start(run_dir) if resumed else _usable_start(config, run_dir, elsewhere)
-        if found is not None and found.state is not None:
+        known = find_start(run_dir) if resumed else _usable_start(config, run_dir, elsewhere)
+        if known is not None and known.state is not None:
             where = f"the checkpoint in {run_dir}"
-            stored.require_same_experiment(found.state["experiment"], config, where, elsewhere)
-            if (total := settings.total_steps) < found.step:
-                what = f"total_steps={total}: the run has taken {found.step} steps; expected at least as many"
-                raise UserError(f"{what}; e.g. {example if resumed else f'total_steps={found.step}'}")
-            start = replace(found, remark=why_digits_differ(RunRecord(run_dir).about))
+            stored.require_same_experiment(known.state["experiment"], config, where, elsewhere)
+            if (total := settings.total_steps) < known.step:
+                problem = f"total_steps={total}: the run has taken {known.step} steps; expected at least as many"
+                raise UserError(f"{problem}; e.g. {example if resumed else f'total_steps={known.step}'}")
+            start = replace(known, remark=why_digits_differ(RunRecord(run_dir).about))
         else:
-            start = replace(found or Start(), weights=warm_start(parts))
-            if found is None and (moved := rundir.move_aside(run_dir)):
+            start = replace(known or Start(), weights=warm_start(parts))
+            if known is None and (moved := rundir.move_aside(run_dir)):
                 damaged = f"{run_dir}: what was there is damaged and lies in {moved} now"
                 start = replace(start, remark=f"{damaged}; starting from the beginning")
-        if found is not None:
+        if known is not None:
             stored.checkpoints(run_dir, settings.checkpoint.keep).drop_after(start.step)
-        rundir.describe(run_dir, config, resumed_at=None if found is None else start.step)
+        rundir.describe(run_dir, config, resumed_at=None if known is None else start.step)
         yield run_dir, start
 
 
@@ -156,9 +156,9 @@ def warm_start(parts: Parts) -> str | None:
         shaping = [group for group in about["choices"] if group in ("memory", "algo", "encoder", "env")]
         theirs = {group: about["choices"][group] for group in shaping}
         differing = [f"{g}={to_text(choice)}" for g, choice in theirs.items() if choice != parts.config.choices.get(g)]
-        what = f"its agent is made otherwise ({', '.join(differing) or 'other sizes or spaces'})"
+        reason = f"its agent is made otherwise ({', '.join(differing) or 'other sizes or spaces'})"
         example = f"expected the same memory, encoder, heads and spaces; e.g. the choices of {run / 'config.yaml'}"
-        raise UserError(f"init_from={source}: {what}; {example}")
+        raise UserError(f"init_from={source}: {reason}; {example}")
     if next(parts.agent.parameters()).device.type != "meta":  # else it is a dry run
         parts.agent.load_state_dict(state["agent"])
     bad = stored.not_finite(state)

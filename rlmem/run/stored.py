@@ -49,16 +49,16 @@ def stored_config(
     values, about = rundir.read(run_dir, strict=True)
     require_plain(run_dir)
     if not trust and not rundir.is_own_run(run_dir):
-        given = {override.partition("=")[0] for override in overrides}
-        refuse({path: why for path, why in foreign_problems(values).items() if path not in given}, run_dir)
+        replaced = {override.partition("=")[0] for override in overrides}
+        refuse({path: why for path, why in foreign_problems(values).items() if path not in replaced}, run_dir)
         if rundir.is_edited(run_dir):
-            what = "was edited since it was written; new values belong on the command line"
+            problem = "was edited since it was written; new values belong on the command line"
             example = "--trust (trust=True in Python) if the change is meant"
-            raise mistake(str(run_dir / "config.yaml"), what, example=example)
+            raise mistake(str(run_dir / "config.yaml"), problem, example=example)
     if values.get("compile") == "inductor":
         if command and not any(override.startswith("compile=") for override in overrides):
-            what = "compile=inductor is not supported any more, and last digits differ without it"
-            raise mistake(str(run_dir), what, example=f"{command} compile=off")
+            problem = "compile=inductor is not supported any more, and last digits differ without it"
+            raise mistake(str(run_dir), problem, example=f"{command} compile=off")
         values = values | {"compile": "off"}
     stored = Config(values, about["choices"], tuple(about["overrides"]))
     if missing := [group for group in (*GROUPS, "logger") if group not in about["choices"]]:
@@ -75,11 +75,11 @@ def experiment_of(values: Mapping[str, Any]) -> dict[str, Any]:
 def require_same_experiment(stored: Mapping[str, Any], config: Config, where: str, example: str) -> None:
     """Raise UserError with every key in which `config` differs from the stored experiment, which is in `where`."""
     shown = lambda side, key: to_text(side[key]) if key in side else "not set"  # noqa: E731
-    given, missing = experiment_of(config.values), object()
+    ours, missing = experiment_of(config.values), object()
     stored = {key: current(value) if key.endswith("._target_") else value for key, value in stored.items()}
-    differing = [key for key in {**stored, **given} if stored.get(key, missing) != given.get(key, missing)]
+    differing = [key for key in {**stored, **ours} if stored.get(key, missing) != ours.get(key, missing)]
     if differing:
-        raise UserError(*(f"{k}={shown(given, k)}: {where} has {shown(stored, k)}; e.g. {example}" for k in differing))
+        raise UserError(*(f"{k}={shown(ours, k)}: {where} has {shown(stored, k)}; e.g. {example}" for k in differing))
 
 
 def require_resumable(overrides: Sequence[str], command: str) -> None:
@@ -105,9 +105,9 @@ def checkpoints(run_dir: Path, keep: int | None = None) -> Checkpoints:
 
 def available(run_dir: Path) -> dict[int | str, Path]:
     """The checkpoints of a run by their steps, and the "best" one if there is one."""
-    kept = checkpoints(run_dir)
-    best: dict[int | str, Path] = {"best": path} if (path := kept.directory / BEST).exists() else {}
-    return best | {step_of(path): path for path in kept.paths()}
+    saved = checkpoints(run_dir)
+    best: dict[int | str, Path] = {"best": path} if (path := saved.directory / BEST).exists() else {}
+    return best | {step_of(path): path for path in saved.paths()}
 
 
 def agent_state(run_dir: Path, which: int | str | None = None) -> State:
@@ -115,17 +115,17 @@ def agent_state(run_dir: Path, which: int | str | None = None) -> State:
 
     It serves to take the agent from it: unlike when resuming, the record of the run may have changed since.
     """
-    kept = checkpoints(run_dir)
+    saved = checkpoints(run_dir)
     if which is None:
         try:
-            return kept.load()[1]
+            return saved.load()[1]
         except FileNotFoundError as error:
             raise UserError(f"{run_dir}: {error}; expected what `rlmem train` wrote; restore the files") from error
     which = int(which) if isinstance(which, str) and which.isdecimal() else which
-    if which not in (found := available(run_dir)):
-        raise UserError(f"{run_dir}: no checkpoint {which}; accepted: {', '.join(map(str, found)) or 'none yet'}")
+    if which not in (files := available(run_dir)):
+        raise UserError(f"{run_dir}: no checkpoint {which}; accepted: {', '.join(map(str, files)) or 'none yet'}")
     try:
-        return read(found[which])
+        return read(files[which])
     except ValueError as error:
         raise UserError(f"{error}; e.g. another checkpoint of {run_dir}") from error
 
@@ -159,9 +159,9 @@ def load_agent(agent: Module, run_dir: Path, which: int | str | None = None, cha
     with fitting(run_dir):
         shapes = [{name: x.shape for name, x in weights.items()} for weights in (agent.state_dict(), state["agent"])]
         if changed and shapes[0] != shapes[1]:
-            what = "has other observations or actions than those that the agent was trained with"
+            problem = "has other observations or actions than those that the agent was trained with"
             place = run_dir / "config.yaml"
-            raise UserError(f"{changed}: {what}; expected the same spaces; e.g. those of the environment in {place}")
+            raise UserError(f"{changed}: {problem}; expected the same spaces; e.g. those of the environment in {place}")
         agent.load_state_dict(state["agent"])
     if bad := not_finite(state):
         warnings.warn(f"{run_dir}: at step {state['step']} {bad}; what its agent does means nothing", stacklevel=2)
@@ -183,8 +183,8 @@ def fitting(run_dir: Path) -> Iterator[None]:
     except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
         if lacks_memory(error):
             raise
-        what = f"its checkpoint was written by another version of rlmem ({first_line(error)})"
-        raise UserError(f"{run_dir}: {what}; expected one of this version; start a new run") from error
+        problem = f"its checkpoint was written by another version of rlmem ({first_line(error)})"
+        raise UserError(f"{run_dir}: {problem}; expected one of this version; start a new run") from error
 
 
 def require_record(run_dir: Path) -> None:
@@ -194,13 +194,13 @@ def require_record(run_dir: Path) -> None:
     except rundir.NoRun:
         return
     if pulled:
-        what = "was pulled from the Hub, which has the agent without what training needs to go on"
-        raise UserError(f"{run_dir}: {what}; e.g. rlmem train init_from={shell(run_dir)} run_dir={shell(run_dir)}-2")
+        problem = "was pulled from the Hub, which has the agent without what training needs to go on"
+        raise UserError(f"{run_dir}: {problem}; e.g. rlmem train init_from={shell(run_dir)} run_dir={shell(run_dir)}-2")
 
 
 def require_alone(run_dir: Path) -> None:
     """Raise UserError for an agent of a population, which cannot be trained alone."""
     folder = run_dir.absolute().parent
     if run_dir.absolute().name.startswith(AGENT_PREFIX) and (folder / POPULATION_FILE).exists():
-        what = "is an agent of a population, which goes on as a whole"
-        raise UserError(f"{run_dir}: {what}; e.g. rlmem population {shell(folder)}")
+        problem = "is an agent of a population, which goes on as a whole"
+        raise UserError(f"{run_dir}: {problem}; e.g. rlmem population {shell(folder)}")

@@ -71,10 +71,10 @@ def _fitted(config: Config) -> str | None:
     """The defaults that follow from the algorithm, the task and the budget; None: there are none."""
     known = dict(leaf_paths(config.values))
     fitted = " ".join(f"{path}={to_text(known[path])}" for path in config.ruled if path in known)
-    found = [f"{fitted} (`rlmem config` says why)"] if fitted else []
+    facts = [f"{fitted} (`rlmem config` says why)"] if fitted else []
     if SEVERAL_PARTS in config.ruled.values():
-        found.append(f"encoder={config.choices['encoder']} ({SEVERAL_PARTS})")
-    return ", ".join(found) or None
+        facts.append(f"encoder={config.choices['encoder']} ({SEVERAL_PARTS})")
+    return ", ".join(facts) or None
 
 
 def _memory(parts: Parts) -> str:
@@ -147,5 +147,5 @@ def _replay(parts: Parts) -> str | None:
         return None
     where = f"mapped from {storage.directory}" if storage.directory else "in memory"
     slots, states = replay_bytes(parts.plan, parts.agent, storage)
-    kept = f", and memory states every {storage.state_every} slots, {size(states)}" if states else ""
-    return f"up to {min(storage.capacity, total_steps):,} transitions, {size(slots)} {where}{kept}"
+    more = f", and memory states every {storage.state_every} slots, {size(states)}" if states else ""
+    return f"up to {min(storage.capacity, total_steps):,} transitions, {size(slots)} {where}{more}"

@@ -63,8 +63,8 @@ def measure(lines: Iterable[str], seconds: float = SECONDS) -> Timed:
     before_learning = min(steps, algo.get("learning_starts", 0))
     evaluations = 1 + (steps - 1) // every if every else 1
     spent = alone * before_learning + learning * (steps - before_learning) + evaluation * evaluations
-    _keep(found := Timed(lines, steps, spent))
-    return found
+    _keep(time := Timed(lines, steps, spent))
+    return time
 
 
 def _each(loop: Loop, steps: int, on: Callable[[float], bool]) -> float:
@@ -81,14 +81,14 @@ def _each(loop: Loop, steps: int, on: Callable[[float], bool]) -> float:
 @cache
 def timed() -> dict[tuple[str, ...], Timed]:
     """What was measured on this machine with this version of rlmem, by the overrides."""
-    return {found.overrides: found for folder in cache_folders() for found in _read(folder / _name())}
+    return {time.overrides: time for folder in cache_folders() for time in _read(folder / _name())}
 
 
-def _keep(found: Timed) -> None:
+def _keep(time: Timed) -> None:
     """Add a line to the file of this machine."""
     for folder in cache_folders():
         with suppress(OSError), open(own_folder(folder) / _name(), "a", encoding="utf-8") as file:
-            file.write(json.dumps(found) + "\n")
+            file.write(json.dumps(time) + "\n")
             break
     timed.cache_clear()
 

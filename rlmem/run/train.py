@@ -177,8 +177,8 @@ def make_loop(
     """The loop of this process, which writes nothing if `run_dir` is None. Raises UserError."""
     settings = parts.settings
     if (devices := settings.trainer.devices) != processes().size:
-        what = "only `rlmem train` and `rlmem resume` train one run in several processes"
-        raise UserError(f"trainer.devices={devices}: {what}; e.g. trainer.devices=1")
+        problem = "only `rlmem train` and `rlmem resume` train one run in several processes"
+        raise UserError(f"trainer.devices={devices}: {problem}; e.g. trainer.devices=1")
     if settings.compile != "off":
         parts.agent.record_by(Graphs(progress.say))
     output = Output(

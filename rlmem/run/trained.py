@@ -164,7 +164,7 @@ class TrainedAgent:
         chosen = self._to_env(action.cpu().numpy())
         return chosen if state.vector else chosen[0], ActingState(memory, action, draw, False, state.vector)
 
-    def _observations(self, given: Any, state: ActingState, mask: ArrayLike | None) -> Any:
+    def _observations(self, obs: Any, state: ActingState, mask: ArrayLike | None) -> Any:
         """Observations as the agent reads them, [N, ...] of the space's type, or its leaves by their paths.
 
         Raises UserError if it cannot.
@@ -172,17 +172,17 @@ class TrainedAgent:
         if not is_tree(self.observation_space):
             if mask is not None:
                 raise UserError("action_mask: this agent learnt without masks; e.g. agent.act(obs, state)")
-            return self._leaf("obs", "", given, state)
-        parts = isinstance(given, Mapping) or (isinstance(given, tuple) and OBSERVATION not in self._leaves)
-        found = by_path(given) if parts else {OBSERVATION: given}
+            return self._leaf("obs", "", obs, state)
+        parts = isinstance(obs, Mapping) or (isinstance(obs, tuple) and OBSERVATION not in self._leaves)
+        parts_of = by_path(obs) if parts else {OBSERVATION: obs}
         if isinstance(mask, Sequence):  # an array for every component, perhaps
-            found[ACTION_MASK] = [flat_mask(one) for one in mask] if state.vector else flat_mask(mask)
+            parts_of[ACTION_MASK] = [flat_mask(one) for one in mask] if state.vector else flat_mask(mask)
         elif mask is not None:
-            found[ACTION_MASK] = mask
-        if lacking := [name for name in self._leaves if name not in found]:
+            parts_of[ACTION_MASK] = mask
+        if lacking := [name for name in self._leaves if name not in parts_of]:
             example = "agent.act(obs, state, action_mask=mask)" if lacking == [ACTION_MASK] else "a dictionary"
             raise UserError(f"obs: expected {', '.join(self._leaves)}; `{lacking[0]}` is missing; e.g. {example}")
-        shown = {name: self._leaf(name, name, found[name], state) for name in self._leaves}
+        shown = {name: self._leaf(name, name, parts_of[name], state) for name in self._leaves}
         if (allowed := shown.get(ACTION_MASK)) is not None:
             sizes = np.cumsum(component_sizes(self.action_space))[:-1]
             shown[ACTION_MASK] = allowed = allowed != 0
@@ -190,13 +190,13 @@ class TrainedAgent:
                 component[~component.any(-1)] = True  # nothing follows a final observation
         return shown
 
-    def _leaf(self, said: str, name: str, given: ArrayLike, state: ActingState) -> np.ndarray:
+    def _leaf(self, said: str, name: str, values: ArrayLike, state: ActingState) -> np.ndarray:
         """One leaf of the observations, [N, ...] of its space's type; `said` is its name in messages."""
         space, check = self._leaves[name], self._checks[name]
-        if state.vector and isinstance(given, tuple) and isinstance(space, spaces.MultiDiscrete):
+        if state.vector and isinstance(values, tuple) and isinstance(space, spaces.MultiDiscrete):
             with suppress(ValueError, TypeError):  # refused below
-                given = np.stack(given, -1)  # a vector gives an array for each part of a Tuple
-        array = self._rows(said, given, state, None, space.shape or ())
+                values = np.stack(values, -1)  # a vector gives an array for each part of a Tuple
+        array = self._rows(said, values, state, None, space.shape or ())
         try:
             return check.read(array)
         except UnreadableObservation as problem:
@@ -207,7 +207,7 @@ class TrainedAgent:
     def _rows(
         self,
         name: str,
-        given: ArrayLike,
+        values: ArrayLike,
         state: ActingState,
         kinds: str | None = NUMBERS,
         shape: tuple[int, ...] = (),
@@ -217,7 +217,7 @@ class TrainedAgent:
         Raises UserError for another shape and, unless `kinds` is None, for other kinds of numpy's types.
         """
         try:
-            array = np.array(given, order="C")  # a copy, which nobody else can write to
+            array = np.array(values, order="C")  # a copy, which nobody else can write to
         except (ValueError, TypeError) as error:
             raise UserError(f"{name}: expected an array, got rows of several lengths or no numbers") from error
         expected = (len(state.prev_action), *shape) if state.vector else shape

@@ -26,15 +26,15 @@ def attend(q: Tensor, k: Tensor, v: Tensor, age: Tensor, heads: int, bias: Tenso
     heads: the heads, which share H evenly
     bias: [B, heads, T, S + 1] for n = S, ..., 0; None: zeros
     """
-    given = [k, v, age] + ([] if bias is None else [bias])
-    if not native.takes(q, *given):
+    inputs = [k, v, age] + ([] if bias is None else [bias])
+    if not native.takes(q, *inputs):
         return in_chunks(q, k, v, age, heads, bias)
     (B, T, H), S = q.shape, k.shape[1] - q.shape[1]
     wanted = [(B, S + T, H)] * 2 + [(B, T)] + ([] if bias is None else [(B, heads, T, S + 1)])
-    if S < 0 or H % heads or [x.shape for x in given] != wanted:  # the kernel reads by address
-        found = [list(x.shape) for x in (q, *given)]
+    if S < 0 or H % heads or [x.shape for x in inputs] != wanted:  # the kernel reads by address
+        shapes = [list(x.shape) for x in (q, *inputs)]
         raise ValueError(
-            f"expected {heads} heads in q, k, v, age and bias of shapes {[(B, T, H), *wanted]}, got {found}"
+            f"expected {heads} heads in q, k, v, age and bias of shapes {[(B, T, H), *wanted]}, got {shapes}"
         )
     y: Tensor = _Attention.apply(q, k, v, age, bias, heads)
     return y
@@ -92,6 +92,6 @@ class _Attention(torch.autograd.Function):
         q, k, v, age, bias, y, sums = ctx.saved_tensors
         grads = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         grad_bias = None if bias is None else torch.zeros_like(bias)
-        given = q, k, v, age, bias, y, sums, addressable(grad_y)
-        native.call_in_parallel("attention_backward", (*given, *grads, grad_bias), [ctx.sizes])
+        inputs = q, k, v, age, bias, y, sums, addressable(grad_y)
+        native.call_in_parallel("attention_backward", (*inputs, *grads, grad_bias), [ctx.sizes])
         return *grads, None, grad_bias, None

@@ -93,8 +93,8 @@ def _check(wx: Tensor, widths: Sequence[int], sizes: Tensor, *first: Tensor) -> 
     steps, (gates, H) = sizes.tolist(), widths
     rows, episodes = sum(steps), steps[0]
     if wx.shape != (rows, gates) or any(state.shape != (episodes, H) for state in first):
-        found = f"{list(wx.shape)} and {[list(state.shape) for state in first]}"
-        raise ValueError(f"expected inputs {[rows, gates]} and first states {[episodes, H]}, got {found}")
+        shapes = f"{list(wx.shape)} and {[list(state.shape) for state in first]}"
+        raise ValueError(f"expected inputs {[rows, gates]} and first states {[episodes, H]}, got {shapes}")
     if any(state.dtype != wx.dtype for state in first):
         raise ValueError(f"expected states of dtype {wx.dtype}, as the inputs have, got {[s.dtype for s in first]}")
 

@@ -204,8 +204,8 @@ class _Rows:
         parts = max(1, min(threads, self.count)) if self.which is None else len(tensors[-1])
         size = 0 if self.which is None else self.p.numel()
         ranges = native.shares(parts, min(threads, parts))
-        given = [(self.m, self.H, *some, self.count, parts, size) for some in ranges]
-        native.call_in_parallel(name, (self.p, self.which, *tensors), given)
+        calls = [(self.m, self.H, *some, self.count, parts, size) for some in ranges]
+        native.call_in_parallel(name, (self.p, self.which, *tensors), calls)
 
     def _launch(self, name: str, tensors: tuple[Tensor, ...], width: int | None, **more: int) -> None:
         m, H = self.m, self.H

@@ -84,13 +84,13 @@ def _say(line: str) -> None:
 
 def _compile(command: list[str], path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as aside:  # several processes may compile at once
-        made = Path(aside) / path.name
+        built = Path(aside) / path.name
         files = map(str, sorted(SOURCES.glob("*.cpp")))
-        done = subprocess.run([*command, *files, "-o", str(made)], capture_output=True, timeout=300)
+        done = subprocess.run([*command, *files, "-o", str(built)], capture_output=True, timeout=300)
         if done.returncode:
             message = done.stderr.decode(errors="replace")[:300]
             raise RuntimeError(f"{command[0]} cannot compile the kernels: {message}")
-        made.replace(path)
+        built.replace(path)
 
 
 def _load(path: Path) -> ctypes.CDLL:

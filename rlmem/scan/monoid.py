@@ -29,8 +29,8 @@ def resettable(combine: Combine, identity: Element) -> Operate:
 
     def operate(left: Flagged, right: Flagged) -> Flagged:
         (flag, earlier), (reset, later) = left, right
-        kept = tree_map(lambda e, x: torch.where(broadcastable(reset, x), e, x), identity, earlier)
-        return flag | reset, combine(kept, later)
+        since_reset = tree_map(lambda e, x: torch.where(broadcastable(reset, x), e, x), identity, earlier)
+        return flag | reset, combine(since_reset, later)
 
     return operate
 

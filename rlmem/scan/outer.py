@@ -175,10 +175,10 @@ def _outer_chunks(
     """y and the final S, from what is finite."""
     T = start.shape[1]
     q, k, v, start = (_chunks(x) for x in (q, k, v, start))
-    same, alive, kept = _episodes(start)
+    same, alive, carried = _episodes(start)
     decays = _Decays(log_decay)
     scores = decays.between((q @ k.mT).masked_fill(~same.tril(), 0))  # [B, C, K, K]
-    written = decays.until_end(k).masked_fill(~kept, 0).mT @ v
+    written = decays.until_end(k).masked_fill(~carried, 0).mT @ v
     S = linear_scan(decays.total(S0), written, S0, start.any(2), engine)
     y = scores @ v + _carried(decays.since_beginning(q), torch.cat([S0[:, None], S[:, :-1]], 1), alive)
     return y.flatten(1, 2)[:, :T], S[:, -1]
@@ -196,12 +196,12 @@ def _delta_chunks(
     """
     T, n = start.shape[1], v.shape[-1]
     q, k, v, beta, start = (_chunks(x) for x in (q, k, v, beta[..., None], start))
-    same, alive, kept = _episodes(start)
+    same, alive, carried = _episodes(start)
     decays = _Decays(log_decay)
     A = decays.between((beta * (k @ k.mT)).masked_fill(~same.tril(-1), 0))
     targets = beta * torch.cat([v, decays.since_beginning(k).masked_fill(~alive, 0)], -1)
     U, W = torch.linalg.solve_triangular(A, targets, upper=False, unitriangular=True).split([n, k.shape[-1]], -1)
-    states, writes, k_out = [], [], decays.until_end(k).masked_fill(~kept, 0).mT
+    states, writes, k_out = [], [], decays.until_end(k).masked_fill(~carried, 0).mT
     for u, w, out, cut, f in _slots(U, W, k_out, start.any(2), decays.total(S).expand(*start.shape[:2], 1, 1)):
         states.append(S)
         u = u - w @ S.masked_fill(~_finite(S.flatten(1))[:, None, None], 0)

@@ -227,7 +227,7 @@ def calibration(theta, c, slot, i, j, V, K):
 
 @triton.jit
 def matrix_forward(
-    a, c, v, key, q, M0, start, y, last, kept, T, V, K,
+    a, c, v, key, q, M0, start, y, last, saved, T, V, K,
     LIMIT: constexpr, RULE: constexpr, KEEP: constexpr, EVERY: constexpr, I: constexpr, J: constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
@@ -238,7 +238,7 @@ def matrix_forward(
         slot = row * T + t
         if KEEP:  # noqa: SIM102  known when this is compiled
             if t % EVERY == 0:
-                tl.store(kept + (row * tl.cdiv(T, EVERY) + t // EVERY) * V * K + cells, M, live)
+                tl.store(saved + (row * tl.cdiv(T, EVERY) + t // EVERY) * V * K + cells, M, live)
         M = tl.where(tl.load(start + slot) != 0, 0.0, M)
         M = advance(M, a, c, v, key, slot, i, j, V, K, LIMIT, RULE)
         query = tl.load(q + slot * K + j, j < K, 0.0)[None, :]
@@ -248,8 +248,8 @@ def matrix_forward(
 
 @triton.jit
 def matrix_backward(
-    a, c, v, key, q, start, kept, walked, grad_y, grad_last, grad_a, grad_c, grad_v, grad_key, grad_q, grad_M0, T, V, K,
-    LIMIT: constexpr, RULE: constexpr, EVERY: constexpr, I: constexpr, J: constexpr,
+    a, c, v, key, q, start, saved, walked, grad_y, grad_last, grad_a, grad_c, grad_v, grad_key, grad_q, grad_M0, T, V,
+    K, LIMIT: constexpr, RULE: constexpr, EVERY: constexpr, I: constexpr, J: constexpr,
 ):  # fmt: skip
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     i, j = tl.program_id(1) * I + tl.arange(0, I), tl.arange(0, J)
@@ -260,7 +260,7 @@ def matrix_backward(
     for n in range(pieces):
         first = (pieces - 1 - n) * EVERY
         length = tl.minimum(T - first, EVERY)
-        M = tl.load(kept + (row * pieces + pieces - 1 - n) * V * K + cells, live, 0.0)
+        M = tl.load(saved + (row * pieces + pieces - 1 - n) * V * K + cells, live, 0.0)
         for k in range(length):
             slot = row * T + first + k
             M = tl.where(tl.load(start + slot) != 0, 0.0, M)

@@ -52,16 +52,16 @@ class _Matrix(torch.autograd.Function):
         y, last = torch.empty_like(v), torch.empty_like(M0)
         keep = any(ctx.needs_input_grad)
         (B, T, V), K = v.shape, key.shape[2]
-        kept = M0.new_empty(B, -(-T // EVERY), V, K) if keep else last
-        _run("forward", (a, c, v, key, query, M0, start, y, last, kept), v, key, rule, limit, KEEP=keep)
-        ctx.save_for_backward(a, c, v, key, query, start, kept)
+        states = M0.new_empty(B, -(-T // EVERY), V, K) if keep else last
+        _run("forward", (a, c, v, key, query, M0, start, y, last, states), v, key, rule, limit, KEEP=keep)
+        ctx.save_for_backward(a, c, v, key, query, start, states)
         ctx.rule, ctx.limit = rule, limit
         return y, last
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_y: Tensor, grad_last: Tensor):
-        a, c, v, key, query, start, kept = ctx.saved_tensors
+        a, c, v, key, query, start, states = ctx.saved_tensors
         (B, _, V), K, hadamard = v.shape, key.shape[2], ctx.rule == "hadamard"
         grad_y, grad_last = addressable(grad_y), addressable(grad_last)
         walked, grad_M0 = v.new_empty(B, EVERY, V, K), torch.empty_like(grad_last)
@@ -71,7 +71,7 @@ class _Matrix(torch.autograd.Function):
         grad_c = grad_a if ctx.rule == "outer" else c.new_empty(parts, *c.shape)
         grad_v = torch.empty_like(v)
         grads = grad_y, grad_last, grad_a, grad_c, grad_v, grad_key, grad_query, grad_M0
-        _run("backward", (a, c, v, key, query, start, kept, walked, *grads), v, key, ctx.rule, ctx.limit)
+        _run("backward", (a, c, v, key, query, start, states, walked, *grads), v, key, ctx.rule, ctx.limit)
         grad_c = None if ctx.rule == "outer" else grad_c.sum(0)
         return (
             grad_a if hadamard else grad_a.sum(0),

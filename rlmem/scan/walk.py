@@ -56,23 +56,23 @@ class Walk(torch.autograd.Function):
         *five, first, start = map(native.addressable, inputs)
         B, T = start.shape
         y, last = torch.empty_like(five[values]), torch.empty_like(first)
-        kept = first.new_empty(B, -(-T // every), *first.shape[1:]) if any(ctx.needs_input_grad) else None
+        states = first.new_empty(B, -(-T // every), *first.shape[1:]) if any(ctx.needs_input_grad) else None
         ctx.name, ctx.sizes, ctx.options, ctx.shared = name, (T, *widths, every), options, shared
-        tensors = *five, first, start, *options, y, last, kept
+        tensors = *five, first, start, *options, y, last, states
         native.run_rows(f"{name}_forward", tensors, ctx.sizes, B, T * first[0].numel())
-        ctx.save_for_backward(*five, start, kept)
+        ctx.save_for_backward(*five, start, states)
         return y, last
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_y: Tensor, grad_last: Tensor) -> tuple[Tensor | None, ...]:
-        *five, start, kept = ctx.saved_tensors
+        *five, start, states = ctx.saved_tensors
         B, T = start.shape
-        given = native.addressable(grad_y), native.addressable(grad_last)
+        gradients = native.addressable(grad_y), native.addressable(grad_last)
         shapes = [(B, *x.shape) if i == ctx.shared else x.shape for i, x in enumerate(five)]
-        grads = [*(x.new_zeros(shape) for x, shape in zip(five, shapes, strict=True)), torch.empty_like(given[1])]
-        tensors = *five, start, *ctx.options, kept, *given, *grads
-        native.run_rows(f"{ctx.name}_backward", tensors, ctx.sizes, B, T * given[1][0].numel())
+        grads = [*(x.new_zeros(shape) for x, shape in zip(five, shapes, strict=True)), torch.empty_like(gradients[1])]
+        tensors = *five, start, *ctx.options, states, *gradients, *grads
+        native.run_rows(f"{ctx.name}_backward", tensors, ctx.sizes, B, T * gradients[1][0].numel())
         if ctx.shared is not None:
             grads[ctx.shared] = grads[ctx.shared].sum(0)
         return *[None] * 6, *grads, None
@@ -166,8 +166,8 @@ def selective_scan(
     check_flags(start, rows, T)
     tensors = dt, u, B, C, A, h0
     expected = [(rows, T, E)] * 2 + [(rows, T, N)] * 2 + [(E, N), (rows, E, N)]
-    if (found := [tuple(x.shape) for x in tensors]) != expected:
-        raise ValueError(f"dt, u, B, C, A, h0: expected shapes {expected}, got {found}")
+    if (shapes := [tuple(x.shape) for x in tensors]) != expected:
+        raise ValueError(f"dt, u, B, C, A, h0: expected shapes {expected}, got {shapes}")
     if chosen_engine(engine, u.device) == "native" and native.takes(*tensors) and h0.numel() > 0 and T > 0:
         every = min(T, max(ceil(sqrt(T)), min(64, KEPT // (N * BLOCK))))
         return Walk.apply("selective", (E, N), every, (zero_order_hold,), 1, 4, *tensors, start)

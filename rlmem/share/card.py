@@ -93,8 +93,8 @@ def evaluated(
     """
     row = evaluate_run(run_dir, episodes, None, ["device=cpu"], which, trust=trust, say=lambda line: None)
     if row["step"] != agent.step:
-        what = f"the checkpoint was of step {agent.step} and is of step {row['step']} now"
-        raise UserError(f"{run_dir}: {what}; e.g. --step {row['step']}, or again when the run has ended")
+        problem = f"the checkpoint was of step {agent.step} and is of step {row['step']} now"
+        raise UserError(f"{run_dir}: {problem}; e.g. --step {row['step']}, or again when the run has ended")
     return row
 
 

@@ -74,8 +74,8 @@ def push(
     hub = client()
     config = rundir.read(run_dir)[0]
     if (data := config["algo"].get("dataset")) is not None:
-        what = f"its agent cannot be loaded without algo.dataset={data}, which is not pushed"
-        raise UserError(f"{run_dir}: {what}; e.g. share the whole directory and the data set")
+        problem = f"its agent cannot be loaded without algo.dataset={data}, which is not pushed"
+        raise UserError(f"{run_dir}: {problem}; e.g. share the whole directory and the data set")
     name = repo or re.sub(r"[^\w.-]+", "-", run_dir.name)
     with answered(hub, name):
         owner = hub.whoami()["name"]
@@ -146,34 +146,34 @@ def pull(repo: str, path: Path | None = None, revision: str | None = None) -> Pu
     with writing(path, example):
         path.parent.mkdir(parents=True, exist_ok=True)
     with writing(path, example), TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-        received, made = Path(folder) / "received", Path(folder) / "run"
+        received, pulled = Path(folder) / "received", Path(folder) / "run"
         with answered(hub, repo):
             for name in FILES:
                 if name in there:
                     hub.hf_hub_download(repo, name, revision=commit, local_dir=received)
         try:
-            step, code = _build(received, made, repo, commit)
+            step, code = _build(received, pulled, repo, commit)
         except UserError as error:  # which names files in a folder that is gone
             raise UserError(*(line.replace(str(received), repo) for line in error.problems)) from error
-        made.rename(path)
+        pulled.rename(path)
     return Pulled(path, commit, step, code)
 
 
-def _build(received: Path, made: Path, repo: str, commit: str) -> tuple[int, list[str]]:
+def _build(received: Path, pulled: Path, repo: str, commit: str) -> tuple[int, list[str]]:
     """Make a run directory of the files of a repository; returns the agent's step and what names code."""
     config, about = rundir.read(received, strict=True)
     weights, step = unpack(received / WEIGHTS)
     code = foreign_values(config)
-    made.mkdir()
+    pulled.mkdir()
     text = yaml.safe_dump(config, sort_keys=False)  # without any seal, since it comes from elsewhere
-    (made / "config.yaml").write_text(text, encoding="utf-8")
+    (pulled / "config.yaml").write_text(text, encoding="utf-8")
     about |= {"format": FORMAT, "hub": {"repo": repo, "commit": commit}}
-    (made / "run.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    (pulled / "run.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     for name in FILES:
         if name not in REQUIRED and (received / name).exists():
-            (received / name).rename(made / name)
+            (received / name).rename(pulled / name)
     state = {"agent": weights, "experiment": experiment_of(config), "step": step}
-    Checkpoints(made / "checkpoints").save(step, state)
+    Checkpoints(pulled / "checkpoints").save(step, state)
     return step, code
 
 

@@ -47,9 +47,9 @@ class ActingStep(nn.Module):
         memory = self.network.trunks.actor.memory
         for part in memory.scanning():
             part.engine = "loop"  # of torch's operators alone; one slot is one step
-        found, self.form = tree_flatten_with_path(memory.initial_state(2))
-        self.dtypes = [leaf.dtype for _, leaf in found]
-        self.names = [FIXED[-1], *("_".join(["state", *map(_word, path)]) for path, _ in found)]
+        leaves, self.form = tree_flatten_with_path(memory.initial_state(2))
+        self.dtypes = [leaf.dtype for _, leaf in leaves]
+        self.names = [FIXED[-1], *("_".join(["state", *map(_word, path)]) for path, _ in leaves)]
         self.inputs = [*FIXED[:-1], *self.names]
         self.outputs = ["action", "scores", *(f"next_{name}" for name in self.names)]
 
@@ -190,8 +190,8 @@ class _Interpreter(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         if n.op == "get_attr":
-            found = super().run_node(n)
-            return Pair.of(found) if isinstance(found, Tensor) and found.is_complex() else found
+            result = super().run_node(n)
+            return Pair.of(result) if isinstance(result, Tensor) and result.is_complex() else result
         if torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()) and n.target not in WITHOUT_DROPOUT:
             raise UserError(f"cannot be exported: it draws random numbers as it reads ({n.target})")
         if n.op != "call_function" or (n.target not in REPLACED and not _has_complex(n)):

@@ -83,11 +83,11 @@ def export(
     path = out or run_dir / "export" / f"agent{suffix}"
     agent = open_agent(run_dir, which, trust=trust)
     if not agent.network.reads_slots:
-        what = "its agent reads the last slots of an episode again at every step, which no export holds"
-        raise UserError(f"{run_dir}: {what}; e.g. rlmem.load({str(run_dir)!r}) in Python")
+        problem = "its agent reads the last slots of an episode again at every step, which no export holds"
+        raise UserError(f"{run_dir}: {problem}; e.g. rlmem.load({str(run_dir)!r}) in Python")
     if is_tree(agent.observation_space):
-        what = "its observations have several parts or action masks, and an exported step takes one array"
-        raise UserError(f"{run_dir}: {what}; e.g. rlmem.load({str(run_dir)!r}) in Python")
+        problem = "its observations have several parts or action masks, and an exported step takes one array"
+        raise UserError(f"{run_dir}: {problem}; e.g. rlmem.load({str(run_dir)!r}) in Python")
     step = ActingStep(agent)
     partial = path.with_name(f"{path.name}.unchecked")
     with one_thread(), writing(path, "--out /tmp/agent.onnx"):
@@ -144,8 +144,8 @@ def compare(env: VectorEnv, agent: TrainedAgent, step: ActingStep, call: Call) -
                 expected = step(*(torch.from_numpy((own | slot)[name]) for name in step.inputs))
             leaves = [leaf.cpu().numpy() for leaf in tree_leaves(state.memory[0])]
             pairs = [(scores, expected[1].numpy())]
-            for found, leaf in zip(memory, leaves, strict=True):
-                pairs.append((found[..., 0] + 1j * found[..., 1] if leaf.dtype.kind == "c" else found, leaf))
+            for output, leaf in zip(memory, leaves, strict=True):
+                pairs.append((output[..., 0] + 1j * output[..., 1] if leaf.dtype.kind == "c" else output, leaf))
             same = did == action
             if discrete:
                 different += int((~same).sum())
@@ -162,30 +162,30 @@ def compare(env: VectorEnv, agent: TrainedAgent, step: ActingStep, call: Call) -
     return Deviation(largest, different, STEPS * action.size if discrete else 0)
 
 
-def deviation(found: np.ndarray, expected: np.ndarray) -> float:
+def deviation(output: np.ndarray, expected: np.ndarray) -> float:
     """The largest difference, relative to numbers above 1; infinite for other shapes, infinities or NaNs."""
-    if found.shape != expected.shape:
+    if output.shape != expected.shape:
         return float("inf")
-    finite = np.isfinite(found) & np.isfinite(expected)
-    if not np.array_equal(found[~finite], expected[~finite], equal_nan=True):
+    finite = np.isfinite(output) & np.isfinite(expected)
+    if not np.array_equal(output[~finite], expected[~finite], equal_nan=True):
         return float("inf")
-    found, expected = found[finite].astype(np.complex128), expected[finite].astype(np.complex128)
-    return float((np.abs(found - expected) / np.maximum(1, np.abs(expected))).max(initial=0))
+    output, expected = output[finite].astype(np.complex128), expected[finite].astype(np.complex128)
+    return float((np.abs(output - expected) / np.maximum(1, np.abs(expected))).max(initial=0))
 
 
-def _require_alike(path: Path, program: ExportedProgram, found: Deviation) -> None:
+def _require_alike(path: Path, program: ExportedProgram, deviation: Deviation) -> None:
     """Raise Fault for a file that departs from the agent, or UserError where that is because it sorts."""
     wrong = []
-    if not found.largest <= TOLERANCE:
-        wrong.append(f"by {found.largest:.1e}")
-    if found.actions > TIES * found.of:
-        wrong.append(f"in {found.actions} of {found.of} actions")
+    if not deviation.largest <= TOLERANCE:
+        wrong.append(f"by {deviation.largest:.1e}")
+    if deviation.actions > TIES * deviation.of:
+        wrong.append(f"in {deviation.actions} of {deviation.of} actions")
     if wrong:
-        what = f"departs from the agent {' and '.join(wrong)} within {STEPS} steps"
+        problem = f"departs from the agent {' and '.join(wrong)} within {STEPS} steps"
         if sorts := [node.target for node in program.graph.nodes if node.target in SORTS]:
             why = f"{sorts[0]} puts numbers that are nearly equal in the order of their rounding"
-            raise UserError(f"cannot be exported: {what}, since {why}; e.g. another seed or checkpoint")
-        raise Fault(f"{path}: {what}; it is not kept; please report this")
+            raise UserError(f"cannot be exported: {problem}, since {why}; e.g. another seed or checkpoint")
+        raise Fault(f"{path}: {problem}; it is not kept; please report this")
 
 
 def _traced(step: ActingStep, agent: TrainedAgent) -> ExportedProgram:
@@ -219,12 +219,12 @@ def _write_onnx(program: ExportedProgram, step: ActingStep, path: Path) -> Call:
     names: dict[str, Any] = {"input_names": step.inputs, "output_names": step.outputs}
     try:
         with _quiet():
-            made = torch.onnx.export(program, (), dynamo=True, verbose=False, opset_version=OPSET, **names)
+            model = torch.onnx.export(program, (), dynamo=True, verbose=False, opset_version=OPSET, **names)
     except torch.onnx.errors.OnnxExporterError as error:
         reason = one_line(error.__cause__ or error)
         raise UserError(f"--format onnx: cannot be exported: {reason}; e.g. --format torch") from error
-    assert made is not None
-    made.save(path, external_data=False)
+    assert model is not None
+    model.save(path, external_data=False)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
@@ -239,8 +239,8 @@ def _write_torch(program: ExportedProgram, step: ActingStep, path: Path) -> Call
 
     @torch.no_grad()
     def call(inputs: Numbers) -> list[np.ndarray]:
-        found = module(*(torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in step.inputs))
-        return [cast(Tensor, value).numpy() for value in found]
+        results = module(*(torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in step.inputs))
+        return [cast(Tensor, value).numpy() for value in results]
 
     return call
 

@@ -170,8 +170,8 @@ class Supervised(Learner):
         elif not isinstance(batching, Tape) or batching.detach_every is not None:
             detached = isinstance(batching, Tape) and f"batching.detach_every={batching.detach_every}"
             cut = detached or f"batching={plan.choices['batching']}"
-            what = f"is for agents; algo={plan.choices['algo']} cuts its own rows, of {self.window_size()} slots"
-            outline.problems.append(f"{cut}: {what}; e.g. batching=tape batching.detach_every=null")
+            reason = f"is for agents; algo={plan.choices['algo']} cuts its own rows, of {self.window_size()} slots"
+            outline.problems.append(f"{cut}: {reason}; e.g. batching=tape batching.detach_every=null")
         rows, outline.reach = self.batch_size, self.window_size()
         updates = f"in about {-(-plan.total_steps // (rows * outline.reach)):,} updates"
         outline.training = f"{updates}, each on {rows} rows of {outline.reach} slots; {self.outputs} outputs"

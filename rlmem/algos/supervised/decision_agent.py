@@ -92,13 +92,13 @@ class DecisionAgent(Predictor, Agent):
             "age": like.new_zeros(batch_size, dtype=torch.int64),
         }
 
-    def receive(self, inputs: Inputs, kept: Tensor, state: State) -> State:
-        """The state after a slot, whose frame was received where `kept` [N] is true, or an episode begins."""
+    def receive(self, inputs: Inputs, arrived: Tensor, state: State) -> State:
+        """The state after a slot, whose frame was received where `arrived` [N] is true, or an episode begins."""
         begins = inputs.start
         to_go = torch.where(begins, self.target_return, state["to_go"] - inputs.prev_reward)
         new, last = framed(inputs.obs, to_go, torch.zeros_like(to_go)), state["frames"][:, -1]
         repeated = torch.cat([last[:, :-1], last[:, -1:] + 1], -1)
-        frame = where_start(kept | begins, new, repeated)
+        frame = where_start(arrived | begins, new, repeated)
         after = {
             name: torch.cat([state[name][:, 1:], slot[:, None]], 1)
             for name, slot in (("frames", frame), ("actions", inputs.prev_action))
@@ -107,10 +107,10 @@ class DecisionAgent(Predictor, Agent):
         return after | {"to_go": to_go, "age": age}
 
     @torch.no_grad()
-    def act_with(self, inputs: Inputs, kept: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
-        """As `act`, having received the frames of the rows `kept` [N] alone."""
-        state = self.receive(inputs, kept, state)
-        slot = torch.arange(self.context, device=kept.device)
+    def act_with(self, inputs: Inputs, arrived: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
+        """As `act`, having received the frames of the rows `arrived` [N] alone."""
+        state = self.receive(inputs, arrived, state)
+        slot = torch.arange(self.context, device=arrived.device)
         start = slot == self.context - 1 - state["age"][:, None]  # what lies before it is another episode's
         reward = torch.zeros_like(start, dtype=state["to_go"].dtype)
         features, _ = self.read(Inputs(state["frames"], state["actions"], reward, start), ())
@@ -151,8 +151,8 @@ class Dropping:
     def act(
         self, inputs: Inputs, state: State, generator: torch.Generator | None, exploration: Exploration = ON_POLICY
     ) -> tuple[Tensor, Tensor, State]:
-        kept = torch.rand(len(inputs.start), generator=self.generator) >= self.probability
-        return self.agent.act_with(inputs, kept.to(inputs.start.device), state)
+        arrived = torch.rand(len(inputs.start), generator=self.generator) >= self.probability
+        return self.agent.act_with(inputs, arrived.to(inputs.start.device), state)
 
 
 def action_size(space: Space) -> int:

@@ -85,8 +85,8 @@ class DecisionModel(Supervised):
             return f"observations {observed}: a data set holds rows of numbers; e.g. {self.example}"
         rows = isinstance(self.space, spaces.Box) and len(self.space.shape) == 1 and self.space.is_bounded("both")
         if not isinstance(self.space, spaces.Discrete) and not rows:
-            what = "a data set holds numbers between bounds, or one choice"
-            return f"actions {self.space}: {what}; e.g. {self.example}"
+            problem = "a data set holds numbers between bounds, or one choice"
+            return f"actions {self.space}: {problem}; e.g. {self.example}"
         if not self.eval_drops:
             return "algo.eval_drops=[]: expected at least one probability; e.g. algo.eval_drops=[0,0.5]"
         scale = {"random_return": self.random_return, "expert_return": self.expert_return}
@@ -160,12 +160,12 @@ class DecisionModel(Supervised):
 
     def evaluate(self, agent: Any, env: Any, request: Request) -> Results:
         """Means over the episodes of `agent` at every rate of `eval_drops`; the same draws decide at all rates."""
-        found = {}
+        results = {}
         with one_thread():
             for probability in self.eval_drops:
                 behind = Dropping(agent, probability, request.streams.torch("evaluation/drops"))
-                found[dropping(probability)] = evaluate(cast(Agent, behind), env, request, greedy=True).summary()
-        return found
+                results[dropping(probability)] = evaluate(cast(Agent, behind), env, request, greedy=True).summary()
+        return results
 
     def score(self, results: Results) -> float:
         """The mean return over the rates of `eval_drops`, normalised if both returns that it needs are known."""

@@ -103,8 +103,8 @@ class WindowFeed(Feed):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state["data"] != self.digest:
-            what = "holds other episodes than when the run began"
-            raise UserError(f"algo.dataset={self.dataset}: {what}; expected the same file; restore it")
+            problem = "holds other episodes than when the run began"
+            raise UserError(f"algo.dataset={self.dataset}: {problem}; expected the same file; restore it")
         super().load_state_dict(state)
         self.generator.set_state(state["generator"].cpu())
         if self.drops is not None:
@@ -124,8 +124,8 @@ class Predictor(Network):
         super().__init__()
         self.trunks = trunks
         if self.normalisers():
-            what = "the statistics are of what an agent observes while it acts, and here nothing acts while it learns"
-            raise UserError(f"encoder.normalise_obs=true: {what}; expected false; e.g. encoder.normalise_obs=false")
+            fault = "the statistics are of what an agent observes while it acts, and here nothing acts while it learns"
+            raise UserError(f"encoder.normalise_obs=true: {fault}; expected false; e.g. encoder.normalise_obs=false")
         width = self.trunks.actor.output_size
         if head_sizes is not None:
             hidden, width = HeadLayers(head_sizes).hidden(width)
@@ -133,8 +133,8 @@ class Predictor(Network):
         elif width == outputs:
             self.head = nn.Identity()
         else:
-            what = f"the memory's output is the answer, of {outputs} numbers, and has {width}"
-            raise UserError(f"algo.head_sizes=null: {what}; e.g. memory.hidden_size={outputs} or algo.head_sizes=[]")
+            fault = f"the memory's output is the answer, of {outputs} numbers, and has {width}"
+            raise UserError(f"algo.head_sizes=null: {fault}; e.g. memory.hidden_size={outputs} or algo.head_sizes=[]")
 
     def initial_state(self, batch_size: int) -> State:
         return self.trunks.actor.initial_state(batch_size)

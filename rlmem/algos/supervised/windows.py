@@ -38,10 +38,10 @@ def unfit(dataset: str | None, size: int, space: Space) -> str | None:
     if dataset is None:
         return "algo.dataset=null: expected an HDF5 file of episodes; e.g. algo.dataset=data/hopper.hdf5"
     needed = size, space.shape[0] if space.shape else 1
-    if (found := shapes(Path(dataset))) == needed:
+    if (actual := shapes(Path(dataset))) == needed:
         return None
     sizes = "observations of {} numbers and actions of {}".format
-    return f"algo.dataset={dataset}: {sizes(*found)}; expected {sizes(*needed)}; see `rlmem dataset info`"
+    return f"algo.dataset={dataset}: {sizes(*actual)}; expected {sizes(*needed)}; see `rlmem dataset info`"
 
 
 class Ranges(NamedTuple):
@@ -234,9 +234,9 @@ class Drops:
     def _draw(self) -> None:
         self.before, self.left = self.generator.get_state(), self.every
         row = torch.arange(int(self.episodes.length.sum()))
-        kept = torch.rand(len(row), generator=self.generator) >= self.probability
-        kept[self.episodes.first] = True
-        self.newest = torch.where(kept, row, 0).cummax(0).values
+        seen = torch.rand(len(row), generator=self.generator) >= self.probability
+        seen[self.episodes.first] = True
+        self.newest = torch.where(seen, row, 0).cummax(0).values
 
     def state_dict(self) -> dict[str, Any]:
         return {"generator": self.before, "left": self.left}

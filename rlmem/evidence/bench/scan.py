@@ -62,10 +62,10 @@ class ScanBench(Bench):
         ran = list(dict.fromkeys(row["engine"] for row in result["scans"] if row["seconds"]))
         rows = []
         for case, group in groupby(result["scans"], case_of):
-            found = {row["engine"]: row for row in group}
-            copy = median(row["copy_seconds"] for row in found.values() if row["seconds"])
-            times = [quotient(found[engine]["seconds"], 1e-3) for engine in ran]
-            rows.append((*case, 1e3 * copy, *times, *(quotient(found[engine]["copy_share"], 0.01) for engine in ran)))
+            cells = {row["engine"]: row for row in group}
+            copy = median(row["copy_seconds"] for row in cells.values() if row["seconds"])
+            times = [quotient(cells[engine]["seconds"], 1e-3) for engine in ran]
+            rows.append((*case, 1e3 * copy, *times, *(quotient(cells[engine]["copy_share"], 0.01) for engine in ran)))
         shares = dict.fromkeys((f"{engine}, %" for engine in ran), "% of the speed of copying")
         title = "scan, forward + backward: ms, and % of the speed of copying"
         return [PlottedTable(title, ("B,T,D", "numbers", "decay"), dict.fromkeys((COPY, *ran), "ms") | shares, rows)]

@@ -132,10 +132,10 @@ class Bench(Stopwatch, ABC):
         return result
 
 
-def check_names(prefix: str, what: str, names: Iterable[str], accepted: Iterable[str]) -> None:
+def check_names(prefix: str, noun: str, names: Iterable[str], accepted: Iterable[str]) -> None:
     """Raise UserError with a line for each name that is not accepted."""
     known = list(accepted)
-    no = partial(sentence, what=f"no such {what}", accepted=known)
+    no = partial(sentence, fault=f"no such {noun}", accepted=known)
     if problems := [no(prefix + name, near=nearest(name, known)) for name in names if name not in known]:
         raise UserError(*problems)
 
@@ -150,7 +150,7 @@ def machine(device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "versions": {package: found for package in packages if (found := installed_version(package))},
+        "versions": {package: version for package in packages if (version := installed_version(package))},
     }
 
 
@@ -172,8 +172,8 @@ def quotient(value: float | None, other: float | None) -> float | None:
     return value / other if value and other else None
 
 
-def verdict(what: str, ratio: float, goal: float, digits: str = ".1f", remark: str = "") -> str:
-    return f"{what} {ratio:{digits}}x ({remark}goal {goal:g}x: {'reached' if ratio >= goal else 'missed'})"
+def verdict(name: str, ratio: float, goal: float, digits: str = ".1f", remark: str = "") -> str:
+    return f"{name} {ratio:{digits}}x ({remark}goal {goal:g}x: {'reached' if ratio >= goal else 'missed'})"
 
 
 def plot(all_tables: Sequence[PlottedTable]) -> Any:
@@ -181,7 +181,7 @@ def plot(all_tables: Sequence[PlottedTable]) -> Any:
     drawn = [table for table in all_tables if table.rows]
     columns = max((len(table.panels()) for table in drawn), default=1)
     heights = [2.5 + 0.25 * len(table.rows) for table in drawn] or [1.0]
-    made, axes = figure(sum(heights), len(heights), columns, width=6 * columns, height_ratios=heights)
+    drawing, axes = figure(sum(heights), len(heights), columns, width=6 * columns, height_ratios=heights)
     for table, row in zip(drawn, axes, strict=False):
         panels = table.panels()
         for panel, (unit, series) in zip(row, panels.items(), strict=False):
@@ -189,7 +189,7 @@ def plot(all_tables: Sequence[PlottedTable]) -> Any:
         row[0].set_title(fill(f"{table.title}\n{row[0].get_title()}", 50, replace_whitespace=False))
         for panel in row[len(panels) :]:
             panel.set_axis_off()
-    return made
+    return drawing
 
 
 def dots(axes: Any, title: str, labels: Sequence[str], series: dict[str, list[Any]]) -> None:

@@ -84,7 +84,7 @@ def panels(
     curves: Sequence[Curve],
     rows: Sequence[str],
     columns: Sequence[str],
-    what: str,
+    ylabel: str,
     smooth: int = 1,
     ranges: Mapping[str, Range] | None = None,
 ) -> list[Panel]:
@@ -93,7 +93,7 @@ def panels(
     smooth: every value becomes the mean of as many last points
     ranges: the values that are possible in a column, within which intervals stay; any, where it is not named
     """
-    what, drawn = f"{what}, mean of {smooth} points" if smooth > 1 else what, []
+    ylabel, drawn = f"{ylabel}, mean of {smooth} points" if smooth > 1 else ylabel, []
     for column in columns:
         possible, lines = (ranges or {}).get(column, ANY), []
         for index, row in enumerate(rows):
@@ -101,7 +101,7 @@ def panels(
                 counted, dots = apart(own)
                 lines.append(Line(row, index, *band(counted, possible), counted, dots))
         if lines:
-            drawn.append(Panel(column, what, lines))
+            drawn.append(Panel(column, ylabel, lines))
     return drawn
 
 

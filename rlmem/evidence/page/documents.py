@@ -111,11 +111,11 @@ def _summary(items: Sequence[Item], shipped: Sequence[str]) -> Table:
     shipped: items that count even if they have no results
     """
     by_budget = sorted(items, key=lambda item: item.verdict.word != NOT_RUN)  # and by budget before
-    found = {item.name: item.verdict.word for item in by_budget}
-    names = sorted({*found, *shipped})
-    words = [word for word in get_args(Word) if word in found.values() and word != NOT_RUN] + [NOT_RUN]
+    word_of = {item.name: item.verdict.word for item in by_budget}
+    names = sorted({*word_of, *shipped})
+    words = [word for word in get_args(Word) if word in word_of.values() and word != NOT_RUN] + [NOT_RUN]
     counts = {
-        paper: Counter(found.get(name, NOT_RUN) for name in names if name.startswith(f"{paper}/"))
+        paper: Counter(word_of.get(name, NOT_RUN) for name in names if name.startswith(f"{paper}/"))
         for paper in dict.fromkeys(name.partition("/")[0] for name in names)
     }
     counts["all"] = sum(counts.values(), Counter())
@@ -243,10 +243,10 @@ def page(sections: Sequence[Section], title: str) -> str:
 
 def drawings(section: Section, prefix: str) -> Iterator[Markup]:
     """An SVG for each column. The names of its elements begin with `prefix`, which is unique to the section."""
-    what = key_in_words(section.key)
-    for k, panel in enumerate(panels(section.curves, *section.axes, what, ranges=section.ranges)):
+    ylabel = key_in_words(section.key)
+    for k, panel in enumerate(panels(section.curves, *section.axes, ylabel, ranges=section.ranges)):
         where = f" on {panel.title}" if panel.title else ""
-        title = f"{what}{where} over environment steps: {', '.join(line.name for line in panel.lines)}"
+        title = f"{ylabel}{where} over environment steps: {', '.join(line.name for line in panel.lines)}"
         yield Markup(inline(panel, f"{prefix}-c{k}", title))
 
 

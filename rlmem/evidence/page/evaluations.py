@@ -67,19 +67,19 @@ def _joined(cell: tuple[str, str]) -> str:
 
 def _scores(row: Mapping[str, Any], env: str, returns: Range) -> Scores:
     """What an evaluation measured, with the 95 % t interval over episodes; the greedy return also on a known scale."""
-    found = {f"held-out {name}": Value(value) for name, value in row.get("held_out", {}).items()}
+    scores = {f"held-out {name}": Value(value) for name, value in row.get("held_out", {}).items()}
     for kind, result in played(row).items():
         mean, std, sem = (result[f"return_{name}"] for name in ("mean", "std", "sem"))
         spread = Contrast(mean, (std**2,), (row["episodes"],))
         low, high = spread.bounds(possible=returns) if row["episodes"] > 1 else (None, None)
-        found[f"{kind} return"] = Value(mean, sem, low, high)
+        scores[f"{kind} return"] = Value(mean, sem, low, high)
     try:
         scale = reference_of(env)
     except ValueError:
-        return found
-    if "greedy return" in found:
-        found["normalised return"] = Value(float(expert_normalised(row["greedy"]["return_mean"], scale)))
-    return found
+        return scores
+    if "greedy return" in scores:
+        scores["normalised return"] = Value(float(expert_normalised(row["greedy"]["return_mean"], scale)))
+    return scores
 
 
 def runs_table(runs: Sequence[Evaluated]) -> Table:

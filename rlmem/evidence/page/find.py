@@ -39,8 +39,8 @@ class Item(Section):
     @property
     def explained(self) -> str | None:
         """Why it came out so, in the words of the experiment file; "unexplained" where a contradiction has none."""
-        given = self.outcome.planned.chosen.explained
-        return given or ("unexplained" if self.verdict.word == "contradicted" else None)
+        explanation = self.outcome.planned.chosen.explained
+        return explanation or ("unexplained" if self.verdict.word == "contradicted" else None)
 
     def facts(self) -> dict[str, str | None]:
         """Name -> fact about the experiment or about all runs together."""
@@ -104,11 +104,11 @@ def _readable(make: Callable[[Path], T], paths: Iterable[Path], problems: list[s
     for path in paths:
         try:
             with reading(path):
-                made = make(path)
+                section = make(path)
         except UserError as error:
             problems += error.problems
         else:
-            yield made
+            yield section
 
 
 def published(sections: Sequence[Section], command: str) -> list[Item]:
@@ -128,18 +128,18 @@ def run_dirs(folder: Path, problems: list[str]) -> list[Path]:
     Links that are not followed and folders that cannot be read become lines of `problems`, as in `_places`. Raises
     UserError if the folder itself cannot be read.
     """
-    found: list[Path] = []
+    folders: list[Path] = []
     try:
         for kind, path in _places(folder, problems) if os.path.isdir(folder) else ():
             if kind == "sweep":
-                found += [path / job.name for job in Manifest(path).jobs()]
+                folders += [path / job.name for job in Manifest(path).jobs()]
             elif kind == "reproduction":
-                found += [record.run_dir for record in _reproduction(path).records if record.run_dir]
+                folders += [record.run_dir for record in _reproduction(path).records if record.run_dir]
             elif kind != "results":
-                found.append(path)
+                folders.append(path)
     except OSError as error:
         raise UserError(f"{folder}: cannot be read ({error.strerror})") from error
-    return found or ([] if problems else [folder])
+    return folders or ([] if problems else [folder])
 
 
 def _places(folder: Path, problems: list[str], depth: int = 5, root: str | None = None) -> Iterator[tuple[str, Path]]:
@@ -160,8 +160,8 @@ def _places(folder: Path, problems: list[str], depth: int = 5, root: str | None 
             if path.is_symlink():
                 target = Path(os.path.realpath(path))
                 if not target.is_relative_to(root) and (target.is_dir() or path.suffix == ".csv"):
-                    what = "is a link, which is not followed; expected its target"
-                    problems.append(f"{path}: {what}; e.g. {shell(target)}")
+                    problem = "is a link, which is not followed; expected its target"
+                    problems.append(f"{path}: {problem}; e.g. {shell(target)}")
             elif path.is_dir() and depth and not path.name.startswith("."):
                 try:
                     yield from _places(path, problems, depth - 1, root)
@@ -226,11 +226,11 @@ def _item(outcome: Outcome, file: Path | None = None) -> Item:
     )
 
 
-def _experiment(name: str, kept: Path) -> Experiment:
+def _experiment(name: str, file: Path) -> Experiment:
     """A shipped experiment, or the one whose text is kept with its results."""
-    registered = registration.read(kept.with_name(registration.FILE)).get(name, {})
-    if kept.is_file():
-        experiment = read(kept, name)
+    registered = registration.read(file.with_name(registration.FILE)).get(name, {})
+    if file.is_file():
+        experiment = read(file, name)
         return experiment.known_as(name, experiment.text, registered)
     experiment = catalog.find(name)
     first_run = {budget: known.first_run for budget, known in registered.items()}

@@ -56,80 +56,80 @@ def page(outcome: Outcome, file: Path) -> list[Path]:
     Returns the files that were written. Raises UserError where no row has runs in every game.
     """
     require_matplotlib()
-    found = standings(outcome)
-    if found is None or not found.scores:
+    board = standings(outcome)
+    if board is None or not board.scores:
         raise UserError(f"--page {file}: no row of {outcome.name} has a run of every game yet")
-    return put(file, "leaderboard", text(found), {_image(found): picture(found)})
+    return put(file, "leaderboard", text(board), {_image(board): picture(board)})
 
 
 def _image(board: Standings) -> str:
     return board.outcome.name.rpartition("/")[2]
 
 
-def picture(found: Standings) -> Figure:
+def picture(standings: Standings) -> Figure:
     """Three panels: the score of every row with its interval, the score over the cost, and the performance profiles."""
-    height = max(LEAST, 0.9 + LINE * len(found.scores))
-    made, grid = figures.figure(height, 1, 3, width=WIDTH)
+    height = max(LEAST, 0.9 + LINE * len(standings.scores))
+    drawing, grid = figures.figure(height, 1, 3, width=WIDTH)
     with figures.style():
-        _scores(grid[0, 0], found)
-        _costs(grid[0, 1], found)
-        _profiles(grid[0, 2], found)
-    return made
+        _scores(grid[0, 0], standings)
+        _costs(grid[0, 1], standings)
+        _profiles(grid[0, 2], standings)
+    return drawing
 
 
-def text(found: Standings) -> str:
+def text(standings: Standings) -> str:
     """The part of a page between its marks."""
-    outcome = found.outcome
-    about = facts_of([record for record in outcome.records if record.row in found.scores])
+    outcome = standings.outcome
+    about = facts_of([record for record in outcome.records if record.row in standings.scores])
     facts = "\n".join(f"- {in_markdown(f'{name}: {fact}')}" for name, fact in about.items() if fact)
-    shown = f"![Scores, costs and performance profiles of the memories](images/{_image(found)}.svg)"
-    tables = f"{ranking(found).markdown()}\n{shown}\n\n{games(found).markdown()}"
+    shown = f"![Scores, costs and performance profiles of the memories](images/{_image(standings)}.svg)"
+    tables = f"{ranking(standings).markdown()}\n{shown}\n\n{games(standings).markdown()}"
     return f"\n{tables}\n{facts}\n\n"
 
 
-def _scores(axes: Axes, found: Standings) -> None:
-    names = list(found.aggregate)
+def _scores(axes: Axes, standings: Standings) -> None:
+    names = list(standings.aggregate)
     for place, name in enumerate(names):
-        score, colour = found.aggregate[name], _colour(found, name)
+        score, colour = standings.aggregate[name], _colour(standings, name)
         if np.isfinite(score.low):
             axes.plot([score.low, score.high], [place, place], color=colour, lw=3, alpha=0.35, solid_capstyle="butt")
         axes.plot(score.value, place, "o", color=colour, ms=5)
     axes.set_yticks(range(len(names)), [f"{name} {place}" for place, name in enumerate(names, 1)])
     axes.invert_yaxis()
-    axes.set(xlabel="score", title=f"Interquartile mean over {len(found.columns)} games")
+    axes.set(xlabel="score", title=f"Interquartile mean over {len(standings.columns)} games")
 
 
-def _costs(axes: Axes, found: Standings) -> None:
+def _costs(axes: Axes, standings: Standings) -> None:
     """The score over the cost of a run, with the place of each row; those whose cost is not known are missing."""
-    costs = [found.cost(name) for name in found.aggregate]
-    for place, (name, cost) in enumerate(zip(found.aggregate, costs, strict=True), 1):
+    costs = [standings.cost(name) for name in standings.aggregate]
+    for place, (name, cost) in enumerate(zip(standings.aggregate, costs, strict=True), 1):
         if cost is not None:
-            score, colour = found.aggregate[name].value, _colour(found, name)
+            score, colour = standings.aggregate[name].value, _colour(standings, name)
             axes.plot(cost, score, "o", color=colour, ms=5)
             axes.annotate(str(place), (cost, score), (4, 3), textcoords="offset points", fontsize=8, color=colour)
     axes.set_xlim(0, 1.1 * max((cost for cost in costs if cost is not None), default=1.0))
     axes.set(xlabel="core-seconds of a run", ylabel="score", title="Score and cost")
 
 
-def _profiles(axes: Axes, found: Standings) -> None:
+def _profiles(axes: Axes, standings: Standings) -> None:
     thresholds = np.linspace(0, 1, 101)
-    for name in found.aggregate:
-        colour = _colour(found, name)
-        fraction = performance_profile(found.scores[name], thresholds)
+    for name in standings.aggregate:
+        colour = _colour(standings, name)
+        fraction = performance_profile(standings.scores[name], thresholds)
         if colour == GREY:
             axes.plot(thresholds, fraction, color=GRID, lw=0.9, zorder=2)
         else:
-            dash = "dashed" if name == found.board.beside else "solid"
+            dash = "dashed" if name == standings.board.beside else "solid"
             axes.plot(thresholds, fraction, color=colour, ls=dash, lw=1.8, zorder=3, label=name)
     axes.legend(fontsize=8)
     axes.set(xlabel="score τ", ylabel="share of runs with more than τ", title="Performance profiles")
 
 
-def _colour(found: Standings, name: str) -> str:
+def _colour(standings: Standings, name: str) -> str:
     """The best rows have a colour each, and so do the user's own; the one that all are compared with is black."""
-    if name == found.board.beside:
+    if name == standings.board.beside:
         return INK
-    names = [row for row in found.aggregate if row != found.board.beside]
-    own = [row for row in names if row in found.outcome.planned.own_rows]
+    names = [row for row in standings.aggregate if row != standings.board.beside]
+    own = [row for row in names if row in standings.outcome.planned.own_rows]
     distinct = list(dict.fromkeys([*own, *names[:SHOWN]]))
     return COLOURS[distinct.index(name) % len(COLOURS)] if name in distinct else GREY

@@ -136,10 +136,10 @@ def between_rows(runs: Sequence[RunSettings], places: Sequence[tuple[str, str]])
     options = dict.fromkeys(group for run in runs for group in run.options)
     groups = [group for group in options if differ(lambda run, group=group: run.options.get(group))]
     keys = dict.fromkeys(key for run in runs for key in run.values if key.partition(".")[0] not in (MEMORY, *groups))
-    found = [group for group in groups if group != MEMORY]
-    found += [key for key in keys if differ(lambda run, key=key: run.values.get(key))]
+    differing = [group for group in groups if group != MEMORY]
+    differing += [key for key in keys if differ(lambda run, key=key: run.values.get(key))]
     several = len({row for row, _ in places}) > 1
-    return (", ".join(found) or "nothing but the memory" * whole) if several else ""
+    return (", ".join(differing) or "nothing but the memory" * whole) if several else ""
 
 
 def _differs(key: str, runs: Sequence[RunSettings]) -> bool:
@@ -168,13 +168,13 @@ def _word(key: str, run: RunSettings, often: Mapping[str, int]) -> str:
 
 def _alike(runs: Sequence[RunSettings], keys: Iterable[str]) -> dict[str, str]:
     """`all runs` or options -> the overrides of these keys that they share."""
-    found: dict[str, list[str]] = defaultdict(list)
+    settings: dict[str, list[str]] = defaultdict(list)
     for key in keys:
         having = [run for run in runs if key in run.values]
         if any(run.asks(key) for run in having):
             options = ", ".join(dict.fromkeys(str(run.option_of(key)) for run in having))
-            found["all runs" if len(having) == len(runs) else options].append(f"{key}={having[0].values[key]}")
-    return {who: " ".join(words) for who, words in found.items()}
+            settings["all runs" if len(having) == len(runs) else options].append(f"{key}={having[0].values[key]}")
+    return {who: " ".join(words) for who, words in settings.items()}
 
 
 def twins(runs: Sequence[RunSettings], records: Sequence[Record], metric: str) -> list[TwinReturns]:

@@ -107,7 +107,7 @@ class Member:
 
         Checkpoints of a round that did not end are deleted.
         """
-        kept = checkpoints(self.run_dir)
+        saved = checkpoints(self.run_dir)
 
         def unusable(state: State) -> str | None:
             if state["experiment"].get(ROUND, 0) > rounds:
@@ -117,14 +117,14 @@ class Member:
             return unfit(self.run_dir, state)
 
         try:
-            state = kept.load(unusable)[1]
+            state = saved.load(unusable)[1]
         except FileNotFoundError as error:
             if rounds:
-                what = f"{self.run_dir}: no intact checkpoint of step {step} or later, where round {rounds} left it"
-                raise UserError(f"{what}; restore its files or start a new population") from error
-            kept.drop_after(-1)
+                problem = f"{self.run_dir}: no intact checkpoint of step {step} or later, where round {rounds} left it"
+                raise UserError(f"{problem}; restore its files or start a new population") from error
+            saved.drop_after(-1)
             return Start()
-        kept.drop_after(state["step"])
+        saved.drop_after(state["step"])
         return Start(state["step"], state)
 
     def train(self, episodes: int, seconds: float = float("inf")) -> AgentProgress:
@@ -152,8 +152,8 @@ class Member:
     def weights(self, episodes: int) -> Weights:
         """A copy of the agent's weights on the CPU."""
         self.train(episodes)
-        found: Weights = {"agent": self.loop.agent.state_dict()} | self.loop.algo.learnt()
-        return tree_map(lambda leaf: leaf.detach().cpu().clone() if isinstance(leaf, Tensor) else leaf, found)
+        own: Weights = {"agent": self.loop.agent.state_dict()} | self.loop.algo.learnt()
+        return tree_map(lambda leaf: leaf.detach().cpu().clone() if isinstance(leaf, Tensor) else leaf, own)
 
     def end_round(self, episodes: int, rounds: int, weights: Weights | None) -> int:
         """Load `weights`, if there are any, and save as after `rounds` rounds; returns the environment steps so far.
@@ -208,7 +208,7 @@ def in_this_process(folder: Path, agents: int) -> Iterator[Ask]:
         for agent in range(agents):
             members.append(Member(folder, agent))
             stack.enter_context(members[-1].stack)
-        yield lambda method, arguments: {agent: method(members[agent], *given) for agent, given in arguments.items()}
+        yield lambda method, arguments: {agent: method(members[agent], *values) for agent, values in arguments.items()}
 
 
 @contextmanager
@@ -222,13 +222,13 @@ def on_ray(folder: Path, agents: int, gpus: float) -> Iterator[Ask]:
         raise UserError(f"--ray: {problem}")
     with attached(None, agents, key="--agents", needs_gpus=gpus > 0) as ray:
         if gpus * agents > (there := ray.cluster_resources().get("GPU", 0)):
-            what = f"{agents} agents need {gpus * agents:g}, and Ray has {there:g}"
-            raise UserError(f"--gpus {gpus:g}: {what}; e.g. --gpus {there / agents:g}")
+            reason = f"{agents} agents need {gpus * agents:g}, and Ray has {there:g}"
+            raise UserError(f"--gpus {gpus:g}: {reason}; e.g. --gpus {there / agents:g}")
         resources = {"max_restarts": RESTARTS, "max_task_retries": RESTARTS, "num_gpus": gpus}
         actors = [worker(ray, partial(Member, folder.absolute(), agent), **resources) for agent in range(agents)]
 
         def ask(method: Callable[..., Any], arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
-            asked = {agent: actors[agent].call.remote(method, *given) for agent, given in arguments.items()}
+            asked = {agent: actors[agent].call.remote(method, *values) for agent, values in arguments.items()}
             results = {}
             for agent, reference in asked.items():
                 try:

@@ -92,8 +92,8 @@ def holds_population(folder: Path) -> bool:
 def read(folder: Path) -> Population:
     """The population in `folder`. Raises UserError if there is none, or if it is damaged."""
     if not holds_population(folder):
-        what = f"holds no population (no {POPULATION_FILE} in it)"
-        raise UserError(f"{folder}: {what}; e.g. {EXAMPLE} --dir {shell(folder)}")
+        problem = f"holds no population (no {POPULATION_FILE} in it)"
+        raise UserError(f"{folder}: {problem}; e.g. {EXAMPLE} --dir {shell(folder)}")
     with reading(folder / POPULATION_FILE):
         content = plainyaml.read(folder / POPULATION_FILE)
         whole = json.dumps({"spec": content, "seed": content["seed"], "own": content["own"]})
@@ -115,8 +115,8 @@ def populate(spec: PopulationSpec) -> Population:
         if not axis.varies:
             raise UserError(sentence(f"--vary {line}", "expected a list of values or an interval", example=EXAMPLE))
     if not getattr(locate(config.values["algo"]["_target_"]), "learns_by_acting", True):
-        what = f"algo={config.choices['algo']}: has no training episodes, by which agents are compared"
-        raise UserError(f"{what}; e.g. rlmem sweep for several agents")
+        problem = f"algo={config.choices['algo']}: has no training episodes, by which agents are compared"
+        raise UserError(f"{problem}; e.g. rlmem sweep for several agents")
     seed, own = config.settings.seed, []
     for agent in range(spec.agents):
         first = f"seed={Streams(seed).int(f'population/seed/{agent}')}"
@@ -171,8 +171,8 @@ def check(population: Population) -> list[Config]:
         parts.env.close()
         shapes.append({key: tensor.shape for key, tensor in parts.agent.state_dict().items()})
         if shapes[agent] != shapes[0]:
-            what = f"its agent is made otherwise than that of {name(0)}, so weights cannot be copied"
-            raise UserError(f"{name(agent)} ({' '.join(own)}): {what}; e.g. --vary algo.lr=1e-4,1e-3")
+            problem = f"its agent is made otherwise than that of {name(0)}, so weights cannot be copied"
+            raise UserError(f"{name(agent)} ({' '.join(own)}): {problem}; e.g. --vary algo.lr=1e-4,1e-3")
     return configs
 
 
@@ -180,26 +180,26 @@ def _require_fit(configs: Sequence[Config]) -> None:
     """Raise UserError for settings that a run may have, but not an agent of a population."""
     problems = []
     if any(config.settings.checkpoint.keep < 2 for config in configs):
-        what = "a round that is interrupted goes back to the checkpoint before"
-        problems.append(f"checkpoint.keep=1: {what}; expected 2 or more; e.g. checkpoint.keep=2")
+        problem = "a round that is interrupted goes back to the checkpoint before"
+        problems.append(f"checkpoint.keep=1: {problem}; expected 2 or more; e.g. checkpoint.keep=2")
     if any(config.settings.evaluation.stop_at is not None for config in configs):
         problems.append(
             "evaluation.stop_at: a population ends when all agents have ended; e.g. evaluation.stop_at=null"
         )
-    what = "every agent of a population acts and learns in one process; --ray gives each its own"
+    problem = "every agent of a population acts and learns in one process; --ray gives each its own"
     for key, most in (("trainer.devices", 1), ("algo.actors", 0)):
         group, _, option = key.partition(".")
         if (number := max(config.values[group].get(option, most) for config in configs)) > most:
-            problems.append(f"{key}={number}: {what}; e.g. {key}={most}")
+            problems.append(f"{key}={number}: {problem}; e.g. {key}={most}")
     if problems:
         raise UserError(*problems)
 
 
-def _require_same(stored: PopulationSpec, given: PopulationSpec, folder: Path) -> None:
+def _require_same(stored: PopulationSpec, asked_for: PopulationSpec, folder: Path) -> None:
     """Raise UserError with every difference of two specifications."""
     goes_on = f"`rlmem population {shell(folder)}` goes on with it; e.g. --dir {shell(folder)}_2"
     as_text = lambda value: " ".join(value) or "nothing" if isinstance(value, tuple) else str(value)  # noqa: E731
-    there, asked = vars(stored), vars(given)
+    there, asked = vars(stored), vars(asked_for)
     differ = [key for key in there if there[key] != asked[key]]
     if differ:
         lines = (f"{key}: {folder} has {as_text(there[key])}, not {as_text(asked[key])}; {goes_on}" for key in differ)

@@ -103,8 +103,8 @@ def shapes(path: Path) -> tuple[int, int]:
 
 def _shapes(path: Path, tables: Mapping[str, Any]) -> tuple[int, int]:
     if missing := [name for name in REQUIRED if name not in tables]:
-        what = f"has no {', '.join(missing)}; expected the layout of D4RL: {', '.join(REQUIRED)}"
-        raise UserError(f"{path}: {what}")
+        problem = f"has no {', '.join(missing)}; expected the layout of D4RL: {', '.join(REQUIRED)}"
+        raise UserError(f"{path}: {problem}")
     if any(tables[name].ndim != 2 for name in ("observations", "actions")):
         raise UserError(f"{path}: observations and actions must be tables [N, D] and [N, A] of numbers")
     return int(tables["observations"].shape[1]), int(tables["actions"].shape[1])
@@ -118,10 +118,10 @@ def read(path: Path) -> Recording:
     `metadata` are ignored. Raises UserError if it is not a recording.
     """
     with _opened(path) as file, np.errstate(over="ignore"):  # an infinity is refused below
-        found = _tables(path, file)
-        _shapes(path, found)
-        tables = [found[name][()].astype(np.float32) for name in ("observations", "actions")]
-        columns = {name: found[name][()] for name in ("rewards", "terminals", "timeouts") if name in found}
+        contents = _tables(path, file)
+        _shapes(path, contents)
+        tables = [contents[name][()].astype(np.float32) for name in ("observations", "actions")]
+        columns = {name: contents[name][()] for name in ("rewards", "terminals", "timeouts") if name in contents}
         attrs = _attributes(file)
     number = len(tables[0])
     for name, column in columns.items():
@@ -177,7 +177,7 @@ def _tables(path: Path, file: Any) -> dict[str, Any]:
     Raises UserError for a table that lies elsewhere, in this file or in another one, for one that does not hold
     numbers, and for tables that are much larger than the file.
     """
-    h5py, found = _h5py(), dict[str, Any]()
+    h5py, by_name = _h5py(), dict[str, Any]()
     for name in FIELDS:
         link = file.get(name, getlink=True)
         if link is None:
@@ -192,13 +192,13 @@ def _tables(path: Path, file: Any) -> dict[str, Any]:
         ]
         if not {*filters} <= KNOWN or len({*filters}) < len(filters) or {*filters} >= {DEFLATE, LZF}:
             raise UserError(f"{path}: {name} is packed by unknown filters; expected gzip or none")
-        found[name] = table
-    size = sum(max(t.size, prod(t.chunks or ())) * (t.dtype.itemsize + 4) for t in found.values())
+        by_name[name] = table
+    size = sum(max(t.size, prod(t.chunks or ())) * (t.dtype.itemsize + 4) for t in by_name.values())
     if size > (room := _room(path)):
         raise UserError(f"{path}: its tables take {size:,} bytes of memory; expected at most {room:,} for such a file")
-    for name, table in found.items():
+    for name, table in by_name.items():
         _require_sound_chunks(path, name, table)
-    return found
+    return by_name
 
 
 def _require_sound_chunks(path: Path, name: str, table: Any) -> None:

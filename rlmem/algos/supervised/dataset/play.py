@@ -75,8 +75,8 @@ def play(env: VectorEnv, player: Player, episodes: int, seed: int, max_steps: in
         left -= counted & ended
         lengths, steps = np.where(ended | final, 0, lengths + 1), steps + int(counted.sum())
         if max_steps is not None and (endless := (lengths >= max_steps) & (left > 0)).any():
-            what = f"its episode has not ended after {max_steps:,} steps, and a data set holds whole ones"
-            raise Fault(f"step {steps}: environment {endless.argmax()}: {what}; e.g. an environment with a time limit")
+            fault = f"its episode has not ended after {max_steps:,} steps, and a data set holds whole ones"
+            raise Fault(f"step {steps}: environment {endless.argmax()}: {fault}; e.g. an environment with a time limit")
         obs, start, final = following, final, ended
     *fields, counted = (np.stack(part, 1) for part in zip(*slots, strict=True))  # [N, T, ...]
     observations, actions, rewards, terminals, timeouts = (field[counted] for field in fields)
