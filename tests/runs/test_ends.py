@@ -132,6 +132,7 @@ def assert_whole(run_dir: str) -> None:
     assert not [path for path in Path(run_dir).glob("*.jsonl") for line in open(path) if not json.loads(line)]
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize(
     ("stdout", "stderr", "closed"),

@@ -155,6 +155,7 @@ def test_videos_and_the_best_agent_go_to_the_loggers_and_change_no_number(in_tmp
     assert all(film.read_bytes() in events.read_bytes() for film in films)
 
 
+@pytest.mark.slow
 def test_the_newest_offline_directory_of_a_resumed_run_is_complete(in_tmp):
     with killed_at(4):
         run("logger=wandb", "logger.wandb.mode=offline")
@@ -220,6 +221,7 @@ def test_a_process_ends_soon_though_the_server_never_answers(in_tmp):
         assert time.monotonic() - began < 18
 
 
+@pytest.mark.slow
 def test_a_dead_service_is_said_once_and_the_run_goes_on(in_tmp, monkeypatch, capsys):
     def iterate(loop: Loop) -> bool:
         nonlocal pid

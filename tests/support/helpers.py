@@ -219,11 +219,11 @@ def once_per_class() -> list[Any]:
     return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in options("memory")]
 
 
-def fast_only(fast: Iterable[Any], cases: Iterable[Any]) -> list[Any]:
-    """Parameters of a test: the cases, of which those that are not in `fast` are slow."""
-    fast = set(fast)
+def fast_only(fast: Iterable[Any] | Callable[[Any], bool], cases: Iterable[Any]) -> list[Any]:
+    """Parameters of a test: the cases, of which those are slow that are not in `fast`, or for which it is not true."""
+    is_fast = fast if callable(fast) else set(fast).__contains__
     slow = lambda case: pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)  # noqa: E731
-    return [case if case in fast else slow(case) for case in cases]
+    return [case if is_fast(case) else slow(case) for case in cases]
 
 
 def variants() -> list[tuple[str, dict[str, object]]]:

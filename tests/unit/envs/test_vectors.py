@@ -28,7 +28,7 @@ VECTORS = {
     "atari": lambda num_envs: atari.make("Breakout", num_envs),
 }
 PACKAGES = {"pybullet": "pybullet_envs_gymnasium", "mujoco": "mujoco", "minigrid": "minigrid", "atari": "ale_py"}
-FAST = {"pybullet ant", "mujoco hopper", "minigrid", "atari"}
+FAST = {"pybullet ant", "mujoco hopper", "minigrid"}
 every_vector = pytest.mark.parametrize(
     "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in VECTORS]
 )

@@ -117,6 +117,7 @@ def mixed(tmp_path_factory) -> Path:
     return folder / "page.html"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [500, 1280, 2400])
 def test_of_mixed_runs_the_metric_is_seen_without_scrolling_and_the_label_always(chrome, mixed, width):
     look(chrome, width)
@@ -150,6 +151,7 @@ def test_a_row_can_be_hidden_in_all_panels_of_its_item(browser):
     assert browser.execute_script(SHOWN, ".mean path") == before - here
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 def test_text_and_curves_stand_out_in_light_and_dark(browser, dark):
     look(browser, 1280, dark)

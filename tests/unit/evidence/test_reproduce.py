@@ -236,6 +236,7 @@ def test_only_the_cells_and_seeds_that_are_asked_for_are_run(small, capsys):
     assert "--cells: --show shows all that there is" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_job_that_is_not_asked_for_keeps_its_failure_and_does_not_fail_the_others(small, capsys):
     experiment = catalog.find(str(small))
     runner = runner_of(experiment.at("laptop"))

@@ -1,7 +1,7 @@
 """Every value of every option of a memory keeps the contract, or says which property it breaks as published."""
 
 import pytest
-from helpers import make_memory, variants
+from helpers import fast_only, make_memory, variants
 
 from rlmem.conformance import PROPERTIES, check
 from rlmem.core.errors import UserError
@@ -19,7 +19,11 @@ DECIDING = (
 """The properties that a branch in a memory breaks first; the slow tests ask for all of them."""
 
 
-@pytest.mark.parametrize(("name", "option"), variants(), ids=str)
+PAPERS = {"ffm", "shm", "lru", "lprnn", "gpt", "gtrxl", "gru", "s6"}
+"""Memories that papers train with these options; the other memories' are slow."""
+
+
+@pytest.mark.parametrize(("name", "option"), fast_only(lambda case: case[0] in PAPERS, variants()), ids=str)
 @pytest.mark.parametrize(
     "properties", [DECIDING, pytest.param(tuple(PROPERTIES), marks=pytest.mark.slow)], ids=["some", "all"]
 )

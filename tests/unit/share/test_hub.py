@@ -208,6 +208,7 @@ def put(repo: str, hub: HubServer, files: dict[str, bytes]) -> None:
     hub.repos[repo].commit(files)
 
 
+@pytest.mark.slow
 def test_a_pickle_is_neither_downloaded_nor_read(hub, run, capsys):
     rlmem.Run("run").push(episodes=2)
     torch.save({"agent": evil(), "experiment": {}, "step": 99}, "evil.pt")
@@ -271,6 +272,7 @@ def test_weights_of_any_kind_survive(tmp_path):
         pack({"extra": "text"}, 0)
 
 
+@pytest.mark.slow
 def test_what_the_hub_refuses_is_one_line_and_nothing_is_half_written(hub, run, capsys, monkeypatch):
     push, pull = ["push", "run", "--episodes", "2"], ["pull", "me/run", "--out", "theirs"]
 
