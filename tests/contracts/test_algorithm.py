@@ -32,8 +32,8 @@ def memory_of(name: str) -> dict:
 
 CELLS = [*product((*LIVED, *OFF_POLICY), SCHEMES)]
 MEMORIES = one_of_each_class()
-FAST = {(MEMORIES[n * len(MEMORIES) // len(CELLS)], *cell) for n, cell in enumerate(CELLS)}
-"""Every algorithm under both schemes, each time with another memory."""
+FAST = {(MEMORIES[n * len(MEMORIES) // len(CELLS)], *cell) for n, cell in enumerate(CELLS) if n % 4 in (1, 2)}
+"""Every algorithm under one of the schemes in turn, each time with another memory."""
 CUBE = [
     pytest.param(*cell, marks=[] if cell in FAST else [pytest.mark.slow])
     for cell in product(options("memory"), (*LIVED, *OFF_POLICY), SCHEMES)

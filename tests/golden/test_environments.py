@@ -151,7 +151,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         files = [path for path in recordings(metafunc.config) if path.stem.startswith(tuple(GAMES))]
         chosen = CHOSEN.get(metafunc.function.__name__, lambda episode: True)
         found = [episode for path in files for episode in episodes(path) if chosen(episode)]
-        is_fast = lambda episode: re.search("-ep0[01]|-(no_key|apples_then_other|random)$", episode.name)  # noqa: E731
+        is_fast = lambda episode: re.search("-ep00|-(no_key|apples_then_other)$", episode.name)  # noqa: E731
         marks = [() if is_fast(episode) else pytest.mark.slow for episode in found]
         cases = [pytest.param(episode, marks=mark) for episode, mark in zip(found, marks, strict=True)]
         metafunc.parametrize("played", cases, ids=[episode.name for episode in found])

@@ -248,7 +248,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", fast_only(("tapes", "segments"), LAYOUTS))
 @pytest.mark.parametrize("case", CASES)
 def test_an_off_policy_update_is_that_of_the_equations(case, layout, monkeypatch):
     name, settings = CASES[case]

@@ -88,7 +88,7 @@ SCHEMES = {
     "burn-in-zero": Segment(4, burn_in=5, init_state="zero"),
 }
 MEMORIES = ("gru", "gpt", "lru", "ffm", "mlstm", "stack")
-FAST = [*product(("gru",), SCHEMES), *product(("gpt", "lru"), ("tape", "burn-in"))]
+FAST = [*product(("gru",), ("tape", "stored", "burn-in")), *product(("gpt", "lru"), ("tape",))]
 
 
 @pytest.mark.parametrize(("memory", "scheme"), fast_only(FAST, product(MEMORIES, SCHEMES)))

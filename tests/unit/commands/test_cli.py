@@ -319,7 +319,10 @@ def mistaken(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
 
 
-@pytest.mark.parametrize("verb", [["check"], ["train", "--dry-run", "env=repeat_first", "env.num_envs=2"]])
+@pytest.mark.parametrize(
+    "verb",
+    [["check"], pytest.param(["train", "--dry-run", "env=repeat_first", "env.num_envs=2"], marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize(
     ("arguments", "facts"),
     [

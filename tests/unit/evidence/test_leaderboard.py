@@ -120,6 +120,7 @@ def test_rows_of_ones_own_are_parsed():
             parse_rows(wrong)
 
 
+@pytest.mark.slow
 def test_a_memory_of_ones_own_joins_with_one_command_beside_shipped_runs(small, capsys, monkeypatch):
     """It runs alone, in the item's folder, which remembers it; what else there is comes from the shipped results."""
     experiment = catalog.find(str(small))

@@ -217,6 +217,7 @@ def test_a_reproduction_goes_on_shows_partial_results_and_keeps_them(small, caps
     assert "2 of 2 runs have not ended" in capsys.readouterr().out, "runs of the file as it was count"
 
 
+@pytest.mark.slow
 def test_only_the_cells_and_seeds_that_are_asked_for_are_run(small, capsys):
     experiment = catalog.find(str(small))
     runner = runner_of(experiment.at("laptop"))
