@@ -27,6 +27,7 @@ from by_hand import (
     piece,
     with_masks,
 )
+from helpers import fast_only
 from replayed import ALGOS, BOX, DISCRETE, actions_of, disturb, generator
 from torch.distributions import Categorical, Independent, Normal, kl_divergence
 
