@@ -5,6 +5,7 @@ as states, and `hadamard_scan` one that is multiplied elementwise in every slot.
 operation. Each has one definition (`loop`) and faster forms, whose values and gradients are tested against it.
 """
 
+from rlmem.scan.hadamard import hadamard_scan as hadamard_scan
 from rlmem.scan.linear import linear_scan as linear_scan
 from rlmem.scan.monoid import monoid_scan as monoid_scan
 from rlmem.scan.monoid import resettable as resettable
@@ -14,5 +15,4 @@ from rlmem.scan.native import chosen_engine as chosen_engine
 from rlmem.scan.outer import delta_scan as delta_scan
 from rlmem.scan.outer import normalised_scan as normalised_scan
 from rlmem.scan.outer import outer_scan as outer_scan
-from rlmem.scan.walk import hadamard_scan as hadamard_scan
-from rlmem.scan.walk import selective_scan as selective_scan
+from rlmem.scan.selective import selective_scan as selective_scan

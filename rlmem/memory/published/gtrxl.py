@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rlmem.memory.transformers import GTrXL, RelativeLayer
+from rlmem.memory.gtrxl import GTrXL, RelativeLayer
 from rlmem.memory.window import Past
 
 PROBED = 100

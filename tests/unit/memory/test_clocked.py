@@ -10,10 +10,11 @@ from helpers import make_memory
 from rlmem.config.compose import load
 from rlmem.evidence import catalog
 from rlmem.memory.base import redraw
+from rlmem.memory.clocked import Clocked
 from rlmem.memory.ffm import FFM
 from rlmem.memory.mlp import MLP
 from rlmem.memory.shm import SHM
-from rlmem.memory.stack import Clocked, Stack
+from rlmem.memory.stack import Stack
 
 D, H = 6, 8
 

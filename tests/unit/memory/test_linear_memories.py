@@ -9,7 +9,8 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_flatten
 
 from rlmem.memory.lru import LRU, S5
-from rlmem.memory.s6 import S4D, S6
+from rlmem.memory.s4d import S4D
+from rlmem.memory.s6 import S6
 from rlmem.scan import walk
 
 B, T, D = 3, 40, 6

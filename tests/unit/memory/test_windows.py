@@ -8,9 +8,10 @@ import torch
 from golden_models import gtrxl
 from torch.nn import functional as F
 
+from rlmem.memory.frame_stack import FrameStack
+from rlmem.memory.gpt import GPT
 from rlmem.memory.positions import rotate, rotation, sinusoid
-from rlmem.memory.transformers import GPT
-from rlmem.memory.window import TCN, FrameStack
+from rlmem.memory.tcn import TCN
 from rlmem.scan import native
 
 D = 6

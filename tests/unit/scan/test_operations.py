@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 from rlmem.memory import BRC, FFM, GRU, LSTM, S6, SHM, SLSTM, GatedDeltaNet
 from rlmem.scan import hadamard_scan, linear_scan, native
 from rlmem.scan.outer import delta_scan
-from rlmem.scan.walk import selective_scan
+from rlmem.scan.selective import selective_scan
 
 pytestmark = pytest.mark.skipif(native.missing() is not None, reason="no C++ compiler")
 B, D, F64 = 3, 4, torch.float64
