@@ -56,14 +56,14 @@ class MemoryBench(Memories):
         try:
             node = self.node(name)
             memory, peer = self.build(node), self.build(self.node(PEER))
-            row_of = facts(memory) | {"latency": []}
+            entry = facts(memory) | {"latency": []}
             for B in ROWS_ACTED:
                 step, peer_step = self.latency({MODEL: memory, PEER: peer}, B).values()
                 row = {"rows": B, "seconds": step.median, "peer_seconds": peer_step.median, "note": step.note}
-                row_of["latency"].append(row)
+                entry["latency"].append(row)
         except Exception as error:
             return {"error": one_line(error)}
-        return row_of | {"cells": [cell for T in self.lengths for cell in self.cells(node, memory, peer, T)]}
+        return entry | {"cells": [cell for T in self.lengths for cell in self.cells(node, memory, peer, T)]}
 
     def cells(self, node: dict[str, Any], memory: Memory, peer: Memory, T: int) -> list[Numbers]:
         """Forward and backward of episodes of T slots in each layout, in turns with the peer, and their peak memory.

@@ -39,16 +39,16 @@ def measure(run: LoadedRun, *, beta: float = 0.1) -> Result:
         at[step] = times(run, beta)
     run.load(last)
     metrics = {}
-    for when, times_of in (("", at[last]), ("_initially", at[0])):
-        for memory, its in times_of.items():
-            prefix = "" if len(times_of) == 1 else f"{memory}/"
+    for when, by_memory in (("", at[last]), ("_initially", at[0])):
+        for memory, its in by_memory.items():
+            prefix = "" if len(by_memory) == 1 else f"{memory}/"
             for name, values in its.items():
                 for kind, reduce in (("min", np.min), ("median", np.median), ("max", np.max)):
                     metrics[f"{prefix}{name}_{kind}{when}"] = float(reduce(values))
     rows = [
         {"step": step, "memory": memory, "time": name, "index": i, "slots": float(value)}
-        for step, times_of in at.items()
-        for memory, its in times_of.items()
+        for step, by_memory in at.items()
+        for memory, its in by_memory.items()
         for name, values in its.items()
         for i, value in enumerate(values)
     ]
@@ -58,12 +58,12 @@ def measure(run: LoadedRun, *, beta: float = 0.1) -> Result:
 
 def times(run: LoadedRun, beta: float) -> dict[str, Times]:
     """The times of each memory, from the clipped parameters that its recurrence uses, as positive numbers."""
-    times_of: dict[str, Times] = {}
+    by_memory: dict[str, Times] = {}
     for name, memory in run.memories(FFM, "ffm").items():
         decay, turn = (part.detach().double().flatten().numpy() for part in memory.log_gamma())
         with np.errstate(divide="ignore"):
-            times_of[name] = {"t_alpha": log(beta) / decay, "t_omega": 2 * np.pi / np.abs(turn)}
-    return times_of
+            by_memory[name] = {"t_alpha": log(beta) / decay, "t_omega": 2 * np.pi / np.abs(turn)}
+    return by_memory
 
 
 def picture(at: dict[int, dict[str, Times]], beta: float) -> Any:
@@ -75,7 +75,7 @@ def picture(at: dict[int, dict[str, Times]], beta: float) -> Any:
     }
     for panel, (name, title) in zip(axes[:, 0], titles.items(), strict=True):
         for colour, memory in zip(COLOURS, at[0], strict=False):
-            lines = np.array([times_of[memory][name] for times_of in at.values()])
+            lines = np.array([by_memory[memory][name] for by_memory in at.values()])
             panel.plot(list(at), lines, "o-", color=colour, ms=4, lw=1, alpha=0.7)[0].set_label(memory)
         panel.set(yscale="log", ylabel="slots", title=title)
     if len(at[0]) > 1:

@@ -160,8 +160,8 @@ def alike(one: Array, other: Array) -> dict[str, int]:
     began = np.maximum.accumulate(gap.max(1) > 0)[:, None]
     held = (size > HELD) & began
     close = gap < ALIKE
-    slots_of = {f"alike_{n}": int(slots) for n, slots in enumerate((held & close).sum(0), 1)}
-    return slots_of | {"alike_all": int(((close | ~held).all(1) & (held.sum(1) > 1)).sum())}
+    counts = {f"alike_{n}": int(slots) for n, slots in enumerate((held & close).sum(0), 1)}
+    return counts | {"alike_all": int(((close | ~held).all(1) & (held.sum(1) > 1)).sum())}
 
 
 def string_picture(contents: Sequence[Array], texts: Sequence[str]) -> Any:

@@ -41,16 +41,16 @@ def measure(run: LoadedRun, *, episodes: int = 100, points: int = 2000, perplexi
     if not 0 < perplexity < np.inf:
         raise UserError(f"perplexity={perplexity} is no number of neighbours; e.g. --perplexity 30")
     played, labels = collect(run, episodes)
-    agents = run.with_null(
+    by_agent = run.with_null(
         lambda agent: sample(outputs(agent, played), np.array(states)[labels], points, run.seed),
     )
-    features, names = agents["trained"]
+    features, names = by_agent["trained"]
     inner = names != TERMINAL
 
     def silhouettes(of: Any) -> dict[str, float]:
         return {"silhouette": silhouette(of[inner], names[inner]), "silhouette_with_terminal": silhouette(of, names)}
 
-    scores = {name: silhouettes(of) for name, (of, _) in agents.items()}
+    scores = {name: silhouettes(of) for name, (of, _) in by_agent.items()}
     metrics = {
         **beside_null(scores, scores["trained"]),
         "points": float(inner.sum()),
@@ -62,7 +62,7 @@ def measure(run: LoadedRun, *, episodes: int = 100, points: int = 2000, perplexi
     rows = [{"x": float(x), "y": float(y), "state": n} for (x, y), n in zip(places, names, strict=True)]
     about = {"episodes": episodes, "perplexity": perplexity, "states": sorted(set(names))}
     title = f"{run.config.choices['memory']} on {name}: silhouette {metrics['silhouette']:.2f}"
-    if "untrained" in agents:
+    if "untrained" in by_agent:
         title += f" (untrained {metrics['silhouette_untrained']:.2f})"
     return Result(metrics, rows, {"picture": picture(places, names, title)}, about, {"features": features})
 

@@ -33,9 +33,9 @@ def measure(run: LoadedRun, *, episodes: int = 20) -> Result:
     def along(agent: Agent) -> Along:
         return follow(agent, run.memories(SHM, "shm", agent)[name], played, run.seed)
 
-    agents = run.with_null(along)
-    scores = {which: of.metrics() for which, of in agents.items()}
-    stats, C, M, shown = agents["trained"]
+    by_agent = run.with_null(along)
+    scores = {which: of.metrics() for which, of in by_agent.items()}
+    stats, C, M, shown = by_agent["trained"]
     rows = [
         {"episode": i, "t": t + 1, "product_mean": p, "below_one_mean": b, "below_one_share": s}
         for i, n in enumerate(played.length.tolist())

@@ -190,8 +190,8 @@ class Slotted(Transparent):
             for seed, number, row in zip(self.seeds, self.drawn, rows, strict=True)
         ]
         everyone, before = rows.all() or self.raw is None, self.raw
-        asked = dict(options or {}) if everyone else {**(options or {}), "reset_mask": rows.copy()}
-        obs, infos = self.env.reset(seed=seeds, options=asked or None)  # type: ignore[arg-type]
+        reset_options = dict(options or {}) if everyone else {**(options or {}), "reset_mask": rows.copy()}
+        obs, infos = self.env.reset(seed=seeds, options=reset_options or None)  # type: ignore[arg-type]
         obs = arrays(obs, self.single_observation_space)
         if not everyone and not alike(obs, before, ~rows):
             problem = "is reset as a whole: it takes no options['reset_mask'], which its autoreset mode needs here"

@@ -328,5 +328,5 @@ def _require_alike(own: Any, saved: Any, name: str) -> None:
         raise ValueError(f"{name} has other parts")
     for a, b in zip(ours, theirs, strict=True):
         if not isinstance(b, Tensor) or (a.shape, a.dtype) != (b.shape, b.dtype):
-            other_form = f"{tuple(b.shape)} of {b.dtype}" if isinstance(b, Tensor) else type(b).__name__
-            raise ValueError(f"{name} is {other_form}, not {tuple(a.shape)} of {a.dtype}")
+            stored_form = f"{tuple(b.shape)} of {b.dtype}" if isinstance(b, Tensor) else type(b).__name__
+            raise ValueError(f"{name} is {stored_form}, not {tuple(a.shape)} of {a.dtype}")

@@ -213,13 +213,13 @@ class Guard:
             trace = "".join(traceback.format_exception(error)) if trace is None else trace
             raise Fault(f"{where}: {line or raised(error)}", trace) from error
 
-    def _observations(self, obs_of_env: Any) -> Any:
+    def _observations(self, raw_obs: Any) -> Any:
         if not self.has_parts:
-            return self._part(self.checks[""], obs_of_env)
-        if not isinstance(obs_of_env, Mapping) or (lacking := [name for name in self.checks if name not in obs_of_env]):
-            problem = f"lack `{lacking[0]}`" if isinstance(obs_of_env, Mapping) else _excerpt(obs_of_env)
+            return self._part(self.checks[""], raw_obs)
+        if not isinstance(raw_obs, Mapping) or (lacking := [name for name in self.checks if name not in raw_obs]):
+            problem = f"lack `{lacking[0]}`" if isinstance(raw_obs, Mapping) else _excerpt(raw_obs)
             self._refuse(None, f"observations {problem}; expected a dictionary of {', '.join(self.checks)}")
-        obs = {name: self._part(part, obs_of_env[name]) for name, part in self.checks.items()}
+        obs = {name: self._part(part, raw_obs[name]) for name, part in self.checks.items()}
         if ACTION_MASK in obs:
             obs[ACTION_MASK] = obs[ACTION_MASK] != 0
         return obs

@@ -1,4 +1,4 @@
-"""Action masks as vectors of environments by any author show them, and observations of parts as agents see them."""
+"""Action masks from any vector of environments, and observations of several parts as dictionaries of leaves."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, cast

@@ -127,11 +127,11 @@ class Leaves(InputEncoder):
             raise ValueError(f"leaves: `{unknown[0]}` is no leaf that is read; these are: {', '.join(read)}")
         encoders: list[Vector | Image] = []
         for name in read:
-            space, keys = parts[name], {"hidden_size": leaf_size} | dict(settings.get(name, {}))
-            kind = keys.pop("kind", "image" if _looks_like_image(space) else "vector")
+            space, options = parts[name], {"hidden_size": leaf_size} | dict(settings.get(name, {}))
+            kind = options.pop("kind", "image" if _looks_like_image(space) else "vector")
             if kind not in KINDS:
                 raise ValueError(f"leaves.{name}.kind={kind}: expected one of {', '.join(KINDS)}")
-            encoders.append(_made(name, KINDS[kind], keys, space, action_space, normalise_obs))
+            encoders.append(_made(name, KINDS[kind], options, space, action_space, normalise_obs))
             name_leaf(encoders[-1], name)
         merged = spaces.Box(-np.inf, np.inf, (sum(leaf.output_size for leaf in encoders),))
         super().__init__(merged, action_space, 0, prev_action, prev_reward, start_flag)

@@ -49,18 +49,18 @@ def measure(run: LoadedRun, *, episodes: int = 16, frames: int = 16, noise: floa
     if not 0 < noise < np.inf:
         raise UserError(f"noise={noise} is no standard deviation; e.g. --noise 1")
     played, space = run.play(episodes), run.parts.env.single_action_space
-    agents = run.with_null(
+    by_agent = run.with_null(
         lambda agent: changes(agent, played, space, frames, noise, run.seed),
     )
     continuous = isinstance(space, spaces.Box)
-    nulls = {name: numbers(its, continuous) for name, its in agents.items()}
+    nulls = {name: numbers(its, continuous) for name, its in by_agent.items()}
     acting = [name for name in nulls["trained"] if name.startswith(("flips", "action_change"))]
     metrics = beside_null(nulls, [*if_reached("half_life", nulls), "value_change_max", *acting])
     action = "action_change" if continuous else "flips"
-    rows = curve_rows(agents, "age", lambda its: {"value_change": its.value, action: its.action})
+    rows = curve_rows(by_agent, "age", lambda its: {"value_change": its.value, action: its.action})
     of = "Q(s, a)" if knows_q(run.agent) else "the action" if continuous else "pi(a | s)"
     about = {"of": of, "episodes": episodes, "frames": frames, "noise": noise}
-    return Result(metrics, rows, {"picture": picture(agents, of, continuous)}, about)
+    return Result(metrics, rows, {"picture": picture(by_agent, of, continuous)}, about)
 
 
 @torch.no_grad()
@@ -136,10 +136,10 @@ def numbers(of: Changes, continuous: bool) -> dict[str, float]:
     }
 
 
-def picture(changes: dict[str, Changes], of: str, continuous: bool) -> Any:
+def picture(by_agent: dict[str, Changes], of: str, continuous: bool) -> Any:
     """The change of values, each curve divided by its greatest value, above; that of actions below."""
     drawing, axes = figure(4.8, 2, sharex=True)
-    for name, its in changes.items():
+    for name, its in by_agent.items():
         ages = np.arange(len(its.value))
         axes[0, 0].plot(ages, its.value / (its.value.max() or 1), label=name, **LOOKS[name])
         axes[1, 0].plot(ages, its.action, label=name, **LOOKS[name])

@@ -55,19 +55,21 @@ def measure(run: LoadedRun, *, episodes: int = 8, slots: int = 40) -> Result:
         raise UserError(f"env={run.config.choices['env']} {problem}; e.g. --episodes 50")
     chosen = demanding[np.unique(np.linspace(0, len(demanding) - 1, min(slots, len(demanding))).round().astype(int))]
     space = run.parts.env.single_action_space
-    agents = run.with_null(lambda agent: covered(agent, played, needs, chosen, space))
-    trained = agents["trained"]
+    by_agent = run.with_null(lambda agent: covered(agent, played, needs, chosen, space))
+    trained = by_agent["trained"]
     metrics = {
-        **beside_null({name: {"inside": float(its.inside.mean())} for name, its in agents.items()}, ("inside",)),
+        **beside_null({name: {"inside": float(its.inside.mean())} for name, its in by_agent.items()}, ("inside",)),
         "inside_uniform": float(trained.uniform.mean()),
         "demanded_mean": float(needs[:, chosen].sum(2)[needs[:, chosen].any(2)].mean()),
         "oldest_demanded": float((ends - begins).max()),
         "slots": float(len(chosen)),
     }
-    rows = curve_rows(agents, "slot", lambda its: {"slot": chosen, "inside": its.inside, "inside_uniform": its.uniform})
+    rows = curve_rows(
+        by_agent, "slot", lambda its: {"slot": chosen, "inside": its.inside, "inside_uniform": its.uniform}
+    )
     about = {"of": name_of(run.agent, space), "episodes": episodes, "slots": chosen.tolist()}
-    arrays = {"demanded": trained.demanded, **{f"density_{of}": its.density for of, its in agents.items()}}
-    return Result(metrics, rows, {"picture": picture(agents, chosen)}, about, arrays)
+    arrays = {"demanded": trained.demanded, **{f"density_{of}": its.density for of, its in by_agent.items()}}
+    return Result(metrics, rows, {"picture": picture(by_agent, chosen)}, about, arrays)
 
 
 def demand_of(run: LoadedRun) -> NDArray[np.bool_]:
@@ -113,10 +115,10 @@ def covered(
     return Covered(np.array(density), np.array(shares), np.array(inside_all), np.array(uniform))
 
 
-def picture(agents: dict[str, Covered], slots: NDArray[np.int64]) -> Any:
+def picture(by_agent: dict[str, Covered], slots: NDArray[np.int64]) -> Any:
     """Maps of slots t (rows, downwards) by observations: what is demanded, and the densities."""
-    maps = {"demanded": agents["trained"].demanded}
-    for name, its in agents.items():
+    maps = {"demanded": by_agent["trained"].demanded}
+    for name, its in by_agent.items():
         maps[f"{name}: {its.inside.mean():.0%} inside"] = its.density
     drawing, axes = figure(7.2, len(maps), sharex=True)
     most = int(slots.max()) + 1

@@ -48,19 +48,19 @@ class Episodes:
 
 
 class Keeper(VectorWrapper):
-    """Keeps what `look` finds in the innermost environments at every slot in the list `kept`.
+    """Keeps what `look` finds in the innermost environments at every slot in the list `records`.
 
     env: the environments
     look: called with the innermost environments after every reset and step
-    kept: what it returned since the last reset, slot by slot
+    records: what it returned since the last reset, slot by slot
     """
 
     def __init__(self, env: VectorEnv, look: Callable[[Any], Any], records: list[Any]):
         super().__init__(env)
         self.look, self.records = look, records
 
-    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
-        result = self.env.reset(**given)
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        result = self.env.reset(**options)
         self.records[:] = [self.look(self.env.unwrapped)]
         return result
 

@@ -84,14 +84,14 @@ def measure(
             state = trunk.memory(x[:, :first], trunk.initial_state(episodes), batch.start[:, :first])[1]
         return hold(trunk.memory, x[place] if neutral == "usual" else torch.zeros_like(x[place]), state, slots)
 
-    agents = run.with_null(held)
-    nulls = {name: numbers(its) for name, its in agents.items()}
+    by_agent = run.with_null(held)
+    nulls = {name: numbers(its) for name, its in by_agent.items()}
     learnt = ["attractors", "resting", "distance_at_end", *if_reached("half_life", nulls), "eigenvalue"]
     metrics = beside_null(nulls, learnt)
-    rows = curve_rows(agents, "slot", lambda its: {"slot": its.slots, "distance": its.apart})
+    rows = curve_rows(by_agent, "slot", lambda its: {"slot": its.slots, "distance": its.apart})
     about = {"episodes": episodes, "after": first, "slots": slots, "neutral": neutral}
-    arrays = {f"final_{name}": its.final for name, its in agents.items()}
-    return Result(metrics, rows, {"picture": picture(agents)}, about, arrays)
+    arrays = {f"final_{name}": its.final for name, its in by_agent.items()}
+    return Result(metrics, rows, {"picture": picture(by_agent)}, about, arrays)
 
 
 def usual(x: Tensor, among: Tensor) -> tuple[int, int]:
@@ -243,10 +243,10 @@ def numbers(of: Held) -> dict[str, float]:
     }
 
 
-def picture(agents: dict[str, Held]) -> Any:
+def picture(by_agent: dict[str, Held]) -> Any:
     """The distance of pairs over the slots of neutral input, above; the final states on two axes, below."""
     drawing, axes = figure(6.2, 2)
-    for name, its in agents.items():
+    for name, its in by_agent.items():
         axes[0, 0].plot(
             its.slots + 1, its.apart, label=f"{name}: {its.clusters[1]} of {its.clusters[0]} left", **LOOKS[name]
         )

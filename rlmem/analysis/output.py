@@ -30,7 +30,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 def beside_null(scores: Mapping[str, Mapping[str, float]], learnt: Collection[str] = ()) -> dict[str, float]:
     """Metrics by name of an agent, and of the same agent before it learnt (NAME_untrained), if that was measured.
 
-    found: both as "trained" and "untrained"
+    scores: both as "trained" and "untrained"
     learnt: the metrics whose difference (NAME_learnt) is what learning did
     """
     trained, untrained = scores["trained"], scores.get("untrained", {})
@@ -49,7 +49,7 @@ def curve_rows(
 ) -> list[dict[str, Any]]:
     """Rows of data.csv: one for each place in the curves of each agent.
 
-    found: what was measured, by the agent's name
+    measurements: what was measured, by the agent's name
     index: the column of the place, which counts from 0 unless it is one of the curves
     curves: the columns of what was measured, of equal length or as long as the first
     of: the column of the name

@@ -50,20 +50,20 @@ def measure(run: LoadedRun, *, episodes: int = 10, twin: Path | None = None) -> 
     """
     other = None if twin is None else run.twin(twin)
     played, space = run.play(episodes), run.parts.env.single_action_space
-    agents = run.with_null(lambda agent: recall(agent, played, space))
+    by_agent = run.with_null(lambda agent: recall(agent, played, space))
     full = run.config.values["env"].get("observe") == "full"
     if other is not None:
-        agents["twin"] = recall(other.agent, other.play(episodes), other.parts.env.single_action_space)
-    nulls = {name: numbers(its) for name, its in agents.items() if name != "twin"}
+        by_agent["twin"] = recall(other.agent, other.play(episodes), other.parts.env.single_action_space)
+    nulls = {name: numbers(its) for name, its in by_agent.items() if name != "twin"}
     metrics = beside_null(nulls, ("before_last", "mean_age", "effective_slots"))
-    if "untrained" in agents:
-        metrics["distance_from_untrained"] = distance(agents["trained"], agents["untrained"])
+    if "untrained" in by_agent:
+        metrics["distance_from_untrained"] = distance(by_agent["trained"], by_agent["untrained"])
     if full or twin is not None:
-        metrics["smearing"] = numbers(agents["trained" if twin is None else "twin"])["before_last"]
-    rows = curve_rows(agents, "age", lambda its: {"density": its.mean})
+        metrics["smearing"] = numbers(by_agent["trained" if twin is None else "twin"])["before_last"]
+    rows = curve_rows(by_agent, "age", lambda its: {"density": its.mean})
     of = name_of(run.agent, space)
     about = {"of": of, "episodes": episodes, "twin": None if twin is None else str(twin)}
-    return Result(metrics, rows, {"picture": picture(agents, of)}, about)
+    return Result(metrics, rows, {"picture": picture(by_agent, of)}, about)
 
 
 def recall(agent: Agent, episodes: Episodes, space: Space) -> Recall:
@@ -125,18 +125,18 @@ def distance(one: Recall, other: Recall) -> float:
     return float(np.abs(first - second).sum() / 2)
 
 
-def picture(agents: dict[str, Recall], of: str) -> Any:
+def picture(by_agent: dict[str, Recall], of: str) -> Any:
     """The densities by age, above, and what is of an age or older, below."""
     drawing, axes = figure(4.8, 2, sharex=True)
     looks = LOOKS | {"twin": {"color": COLOURS[1], "lw": 1.6, "ls": ":"}}
-    for name, its in agents.items():
+    for name, its in by_agent.items():
         label = "twin that sees all (smearing)" if name == "twin" else name
         older = np.nan_to_num(its.by_age).mean(0)[::-1].cumsum()[::-1]
         axes[0, 0].step(np.arange(len(its.mean)), its.mean, where="mid", label=label, **looks[name])
         axes[1, 0].plot(np.arange(len(older)), older, label=label, **looks[name])
     axes[0, 0].set(ylabel="recall density", ylim=(0, None), title=f"recall of {of}, last step")
     axes[1, 0].set(ylabel="this old or older", ylim=(-0.05, 1.05))
-    ages = max(its.by_age.shape[1] for its in agents.values())
+    ages = max(its.by_age.shape[1] for its in by_agent.values())
     axes[1, 0].set(xlabel="age of the observation (slots before the last step)", xlim=(ages - 0.5, -0.5))
     axes[0, 0].legend(loc="best")
     whole_numbers(axes[1, 0].xaxis)

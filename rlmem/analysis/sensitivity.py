@@ -45,18 +45,20 @@ def measure(run: LoadedRun, *, episodes: int = 10, older_than: int = 10, all_che
         played[step] = run.play(episodes)
         curves[step] = by_age(sensitivities(run.agent, played[step]), played[step].length)
     run.load(last)
-    agents = run.with_null(lambda agent: by_age(sensitivities(agent, played[last]), played[last].length))
-    nulls = {name: shares(its, older_than) for name, its in agents.items()}
+    by_agent = run.with_null(lambda agent: by_age(sensitivities(agent, played[last]), played[last].length))
+    nulls = {name: shares(its, older_than) for name, its in by_agent.items()}
     metrics = {
         **beside_null(nulls, nulls["trained"]),
-        "sensitivity_mean": float(agents["trained"].mean.mean()),
-        "longest_episode": float(len(agents["trained"].mean)),
+        "sensitivity_mean": float(by_agent["trained"].mean.mean()),
+        "longest_episode": float(len(by_agent["trained"].mean)),
     }
     columns = lambda curve: {"sensitivity": curve.mean, "share_this_old_or_older": curve.outside}  # noqa: E731
     rows = curve_rows(curves, "age", columns, of="step")
     value = run.agent.value_name
     about = {"value": value, "older_than": older_than, "episodes": episodes, "steps": steps}
-    return Result(metrics, rows, {"picture": picture(curves, last, agents.get("untrained"), older_than, value)}, about)
+    return Result(
+        metrics, rows, {"picture": picture(curves, last, by_agent.get("untrained"), older_than, value)}, about
+    )
 
 
 def shares(of: ByAge, older_than: int) -> dict[str, float]:

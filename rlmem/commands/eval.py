@@ -59,8 +59,8 @@ def run(
     if len(places) > 1 or not (places[0][0] / "config.yaml").is_file():
         from rlmem.evidence.page.find import run_dirs
 
-        runs_found = [(run_dir, which) for place, which in places for run_dir in run_dirs(place, problems)]
-        agents = list(dict.fromkeys(runs_found))
+        expanded = [(run_dir, which) for place, which in places for run_dir in run_dirs(place, problems)]
+        agents = list(dict.fromkeys(expanded))
     if agents == places and len(agents) == 1 and not csv:
         (run_dir, step), *_ = agents
         with stdout_to_stderr():

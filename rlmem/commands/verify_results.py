@@ -1,4 +1,4 @@
-"""`rlmem verify-results`: hold published results to their checksums and numbers."""
+"""`rlmem verify-results`: check published results against their checksums."""
 
 from pathlib import Path
 

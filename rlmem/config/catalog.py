@@ -1,4 +1,4 @@
-"""What the YAML files say, read without Hydra or torch: groups, options, comments, and which line set a value last."""
+"""Contents of the YAML files of conf, read without Hydra or torch: groups, options, comments, lines that set values."""
 
 import re
 import textwrap
@@ -85,8 +85,8 @@ def columns(rows: dict[str, str]) -> str:
 
 def train_help(overrides: list[str]) -> str:
     """What `rlmem train --help` adds: the groups, the top-level keys, the keys of the options named."""
-    names = catalog(overrides)
-    groups = {group: ", ".join(options) for group, options in names.items() if group != "experiment"}
+    listing = catalog(overrides)
+    groups = {group: ", ".join(options) for group, options in listing.items() if group != "experiment"}
     top = [leaf for leaf in leaves(conf_dir() / "config.yaml") if not leaf.path.startswith(("defaults", "hydra"))]
     keys = {f"{leaf.path}={leaf.text}": leaf.comment for leaf in top}
     parts = [f"groups (rlmem list says what each option is):\n{columns(groups)}", f"keys:\n{columns(keys)}"]
@@ -179,7 +179,7 @@ def merged(
 ) -> tuple[dict[str, Choice], list[Placed]]:
     """The choice of each group, and the files of a composition in the order in which they are merged.
 
-    told: the choices that Hydra tells, which lack those of several options
+    told: choices as Hydra reports them, without the groups that allow several options
     typed: the choices on the command line
     lines: as for `own_dirs`
     """

@@ -104,14 +104,14 @@ class Base:
 def load(overrides: Sequence[str]) -> Config:
     """Compose conf/ with overrides and check the result. Raises UserError with every problem."""
     base, assignments, problems = compose_base(overrides)
-    values, typed = _settle(base, assignments, problems), _given(assignments)
+    values, assigned = _settle(base, assignments, problems), _given(assignments)
     ruled = sources((package, file) for package, file in base.files if TASKS in file.parts)
     for path, value, why in rules.defaults(values, base.choices):
         *sections, key = path.split(".")
         node = reduce(getitem, sections, values)
-        if path not in typed and node[key] != value:
+        if path not in assigned and node[key] != value:
             node[key], ruled[path] = value, why
-    ruled = {path: why for path, why in ruled.items() if path not in typed}
+    ruled = {path: why for path, why in ruled.items() if path not in assigned}
     return Config(values, base.choices, tuple(overrides), ruled)
 
 
@@ -246,7 +246,7 @@ def _settle(base: Base, assignments: Sequence[Override], problems: list[str]) ->
     # What a class on the command line accepts is known once the class is.
     free = {o.key_or_group.removesuffix("._target_") for o in assignments if o.key_or_group.endswith("._target_")}
     free |= base.classes()
-    typed: Origins = {}
+    assigned: Origins = {}
     try:
         for override in assignments:
             key, known = override.key_or_group, override.key_or_group.rpartition(".")[0] in free
@@ -255,7 +255,7 @@ def _settle(base: Base, assignments: Sequence[Override], problems: list[str]) ->
                 problems.append(problem)
             else:
                 OmegaConf.update(tree, key, override.value(), merge=True, force_add=True)
-                typed |= dict.fromkeys(_given([override]), COMMAND_LINE)
+                assigned |= dict.fromkeys(_given([override]), COMMAND_LINE)
         values: Any = OmegaConf.to_container(tree, resolve=True)
     except FAILURES as error:
         raise UserError(*problems, root_cause(error)) from error
@@ -263,10 +263,12 @@ def _settle(base: Base, assignments: Sequence[Override], problems: list[str]) ->
         group = path.partition(".")[0]
         required = f"required by {group}={to_text(base.choices.get(group))}"
         problems.append(sentence(path, required, example=hint(path, base.files)))
-    touched = dict.fromkeys(path.partition(".")[0] for path in typed)  # after a wrong name, only these: it stays fast
-    checked, faults = validate(values, only=touched if problems else None)
-    origins = base.origins() if faults else {}
-    problems += [_as_text(fault, typed, base.tree, origins) for fault in faults]
+    touched = dict.fromkeys(
+        path.partition(".")[0] for path in assigned
+    )  # after a wrong name, only these: it stays fast
+    checked, refusals = validate(values, only=touched if problems else None)
+    origins = base.origins() if refusals else {}
+    problems += [_as_text(fault, assigned, base.tree, origins) for fault in refusals]
     if problems:
         raise UserError(*dict.fromkeys(problems))
     if not checked.get(WRAPPER, True):  # runs without any are stored, and known, as those of before there were some
@@ -274,18 +276,18 @@ def _settle(base: Base, assignments: Sequence[Override], problems: list[str]) ->
     return checked
 
 
-def _as_text(fault: Refusal, typed: Origins, before: Mapping[str, Any], origins: Origins) -> str:
+def _as_text(refusal: Refusal, assigned: Origins, before: Mapping[str, Any], origins: Origins) -> str:
     """The sentence for a refused value: where it was set, and the shipped value as the example."""
-    if fault.value == MISSING:
-        return f"{fault.path}: {fault.what}"
-    source = lookup(fault.path, typed)
-    default = dict(leaf_paths(before)).get(fault.path, MISSING)
-    if fault.path == "memory._target_":  # it may have taken the place of the default memory
+    if refusal.value == MISSING:
+        return f"{refusal.path}: {refusal.what}"
+    source = lookup(refusal.path, assigned)
+    default = dict(leaf_paths(before)).get(refusal.path, MISSING)
+    if refusal.path == "memory._target_":  # it may have taken the place of the default memory
         default = option("memory", str(default_choices()["memory"]))["_target_"]
-    example = f"{fault.path}={to_text(default)}" if source and default != MISSING else None
-    source = source or lookup(fault.path, origins) or "the stored run"
-    where = f"{fault.path}={to_text(fault.value)} ({source})"
-    return sentence(where, fault.what, near=fault.near, accepted=fault.accepted, example=example)
+    example = f"{refusal.path}={to_text(default)}" if source and default != MISSING else None
+    source = source or lookup(refusal.path, origins) or "the stored run"
+    where = f"{refusal.path}={to_text(refusal.value)} ({source})"
+    return sentence(where, refusal.what, near=refusal.near, accepted=refusal.accepted, example=example)
 
 
 def root_cause(error: BaseException) -> str:

@@ -12,9 +12,9 @@ from rlmem.core.errors import UserError, brief
 Names = Iterable[str]
 
 
-def sentence(where: str, fault: str, *, near: Names = (), accepted: Names = (), example: str | None = None) -> str:
+def sentence(where: str, problem: str, *, near: Names = (), accepted: Names = (), example: str | None = None) -> str:
     """One line: where, what, the nearest name, what is accepted, an example."""
-    parts = [f"{brief(where)}: {fault}"]
+    parts = [f"{brief(where)}: {problem}"]
     if names := " or ".join(f"`{name}`" for name in near):
         parts.append(f"did you mean {names}?")
     if names := ", ".join(accepted):
@@ -24,9 +24,11 @@ def sentence(where: str, fault: str, *, near: Names = (), accepted: Names = (), 
     return "; ".join(parts).replace("?; ", "? ")
 
 
-def mistake(where: str, fault: str, *, near: Names = (), accepted: Names = (), example: str | None = None) -> UserError:
+def mistake(
+    where: str, problem: str, *, near: Names = (), accepted: Names = (), example: str | None = None
+) -> UserError:
     """The error of one `sentence`."""
-    return UserError(sentence(where, fault, near=near, accepted=accepted, example=example))
+    return UserError(sentence(where, problem, near=near, accepted=accepted, example=example))
 
 
 def shell(*words: object) -> str:

@@ -38,7 +38,7 @@ NODES = {
     "batching": Nodes(("rlmem.batching.base.Batching",), ("rlmem.batching",)),
     "logger": Nodes(("rlmem.record.recorder.Logger",), ("rlmem.record.loggers",), ("run_dir", "run")),
     WRAPPER: Nodes((VECTOR,), ("rlmem_envs.wrappers",), ("env",)),
-    CALLBACKS: Nodes(("rlmem.loops.callbacks.Callback",)),
+    CALLBACKS: Nodes(("rlmem.loops.parts.Callback",)),
 }
 """The groups whose values are classes with their arguments: one node, or a mapping from names to nodes."""
 

@@ -72,9 +72,11 @@ class _Check:
     def __init__(self) -> None:
         self.refusals: list[Refusal] = []
 
-    def refuse(self, path: str, fault: str, value: Any, near: Sequence[str] = (), accepted: Sequence[str] = ()) -> Any:
+    def refuse(
+        self, path: str, problem: str, value: Any, near: Sequence[str] = (), accepted: Sequence[str] = ()
+    ) -> Any:
         """Collect a refusal; returns the value as it is."""
-        self.refusals.append(Refusal(path, fault, value, near, accepted))
+        self.refusals.append(Refusal(path, problem, value, near, accepted))
         return value
 
     def nodes(self, path: str, entries: Any, supplied: Collection[str], kinds: Kinds) -> Any:
@@ -231,7 +233,7 @@ def _typed(kind: Any, group: str) -> Schema:
     if product := maker(kind):
         return _ref(group) if product is kind else {"anyOf": [_ref(group), {"type": "null"}]}
     try:
-        schema = TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True)).json_schema()
+        accepted = TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True)).json_schema()
     except (SchemaError, PydanticUserError, PydanticUndefinedAnnotation):
         return {}
-    return {"anyOf": [schema, LATER]} if schema else {}
+    return {"anyOf": [accepted, LATER]} if accepted else {}

@@ -49,8 +49,8 @@ class Stoppable(Protocol):
 class Requests:
     """The requests to stop that reach this process.
 
-    The first one ends a process that is starting at once, and is ignored by one that is ending anyway; one that trains
-    saves its state after the present update and ends then. The second one ends it at once in any case.
+    At the first one, a process that is starting ends at once. One that trains finishes its update, saves its state and
+    ends. One that is ending ignores it. The second one ends the process at once in any case.
 
     of_command: whether the process is a command from beginning to end
     """

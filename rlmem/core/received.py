@@ -1,7 +1,7 @@
 """Files that another user may have written, and JSON that every reader accepts: no NaN and no infinity.
 
-They are opened as regular files, through no link that leads out, of bounded size. Every file of a
-run, sweep, population, reproduction or data set, and all published results, are opened here.
+A received file is opened as a regular file of bounded size, never through a link that leads out of its folder. All
+files of runs, sweeps, populations, reproductions, data sets and published results are opened here.
 """
 
 import csv

@@ -56,9 +56,9 @@ def by_path(tree: Any, space: Space | None = None) -> dict[str, Any]:
         environment
     """
     pairs = list(_walk(tree, "", space))
-    if len(leaf_of := dict(pairs)) < len(pairs):
+    if len(leaf_by_path := dict(pairs)) < len(pairs):
         raise ValueError(f"two parts of the observation have one path, of: {', '.join(path for path, _ in pairs)}")
-    return leaf_of
+    return leaf_by_path
 
 
 def _walk(tree: Any, path: str, space: Space | None) -> Iterator[tuple[str, Any]]:

@@ -146,7 +146,7 @@ def broadcastable(flag: Tensor, x: Tensor) -> Tensor:
 
 
 STAGED = 2**16
-"""Up to so many bytes CUDA copies from ordinary memory without waiting."""
+"""Bytes up to which CUDA copies from ordinary memory without waiting."""
 PINNED = 2**28
 """Above so many bytes, pinning costs too much memory; such a copy waits."""
 
@@ -290,7 +290,7 @@ class Processes:
         return _unpacked(box[0])
 
     def gathered(self, value: T) -> list[T]:
-        """The values that all pass, by rank, on the first process; [] on the others. Values are those of `of_first`."""
+        """The values of all processes by rank, on the first process; [] on the others. Kinds as in `of_first`."""
         if self.size == 1:
             return [value]
         box = [b""] * self.size if self.rank == 0 else None

@@ -73,7 +73,7 @@ def _with_twins(file: Path, experiment: Experiment) -> Experiment:
 def _content(file: Path, with_results: bool = False) -> tuple[str, dict[str, Any]]:
     """The title, from the first comment line, and the keys, in which the files of peers have whole paths.
 
-    kept: the file holds the text that is kept with results; unless this user wrote it, these files lie next to it
+    with_results: the file is the copy that results have; unless this user wrote it, these files lie next to it
     """
     try:
         text = received.text(file, received.DESCRIPTION)

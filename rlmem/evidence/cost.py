@@ -52,8 +52,8 @@ def steps_of(lines: Iterable[str]) -> int:
     if "total_steps" in assigned:
         return int(float(assigned["total_steps"]))
     algo, _, env = kind(lines)
-    settings = (_yaml(file).get("total_steps") for file in (f"_tasks/{algo}/{env}", f"algo/{algo}", "config"))
-    return next((int(steps) for steps in settings if steps is not None), 0)
+    candidates = (_yaml(file).get("total_steps") for file in (f"_tasks/{algo}/{env}", f"algo/{algo}", "config"))
+    return next((int(steps) for steps in candidates if steps is not None), 0)
 
 
 def kind(lines: Iterable[str]) -> tuple[str, ...]:

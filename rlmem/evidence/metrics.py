@@ -1,4 +1,4 @@
-"""The metrics that a table can show: how they are read from the record of a run, their scale, and their values."""
+"""The metrics that a table can show: how each is read from the record of a run, its scale, and its range of values."""
 
 import re
 from collections.abc import Callable, Sequence

@@ -105,11 +105,11 @@ def write(file: Path, name: str, budget: str, registration: Registration) -> Non
 
 def _from_json(entry: Mapping[str, Any]) -> Registration:
     versions = []
-    for entry_of in entry["versions"]:
-        version = Version(entry_of["registered"], entry_of["metric"], entry_of["higher"], tuple(entry_of["expect"]))
-        parse_all(entry_of["expect"])
-        if version.hash != entry_of["hash"]:
-            raise ValueError(f"the expectations of {version.registered} do not have the hash {entry_of['hash']}")
+    for stored in entry["versions"]:
+        version = Version(stored["registered"], stored["metric"], stored["higher"], tuple(stored["expect"]))
+        parse_all(stored["expect"])
+        if version.hash != stored["hash"]:
+            raise ValueError(f"the expectations of {version.registered} do not have the hash {stored['hash']}")
         versions.append(version)
     first_run = entry["first_run"]
     for date in (*(version.registered for version in versions), first_run):

@@ -172,11 +172,11 @@ class Runner(ABC):
         """
         if not self.planned.own_rows:
             return [], []
-        own = {record.place for record in records}
+        places = {record.place for record in records}
         cells = self.planned.cells()
         asked = {(cell.row, cell.column, seed): " ".join(cell.lines(seed)) for cell in cells for seed in cell.seeds}
         shipped = [r for r in shipped_records(self.name, self.budget) if r.overrides == asked.get(r.place, "")]
-        missing = {record.place: record for record in shipped if record.place not in own}
+        missing = {record.place: record for record in shipped if record.place not in places}
         curves = [curve for curve in shipped_curves(self.name, self.budget) if curve.place in missing]
         return list(missing.values()), curves
 

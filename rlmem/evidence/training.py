@@ -209,7 +209,7 @@ class Populations(Runner):
 
     def begin(self, cells: Sequence[Cell], options: Options) -> None:
         if replace(options, again=None) != Options():
-            problem = "a population is trained after the other, in this process; it takes none of --jobs, --gpus, ..."
+            problem = "populations are trained one after another in this process; --jobs, --gpus, ... do not apply"
             again = f"rlmem reproduce {shell(self.name)} --budget {self.budget}"
             raise mistake(self.name, problem, example=again)
         self.check(cells)

@@ -323,16 +323,16 @@ class Manifest:
         """Record an end, by the owner only: without its lock, the job may belong to another process."""
         self._update({**values, "ended": time.time()}, f"number = ? AND {MINE}", job.number, job.start)
 
-    def _select(self, condition: str, *given: Any) -> list[Job]:
-        stored = self.connection.execute(f"SELECT * FROM jobs WHERE {condition}", given).fetchmany(MOST + 1)
+    def _select(self, condition: str, *parameters: Any) -> list[Job]:
+        stored = self.connection.execute(f"SELECT * FROM jobs WHERE {condition}", parameters).fetchmany(MOST + 1)
         if len(stored) > MOST:
             raise ValueError(f"has more than {MOST:,} jobs")
         rows = map(dict, stored)  # one after the other, for what is no job may take much memory
         return [Job(**row | {"overrides": tuple(loads(row["overrides"]))}) for row in rows]
 
-    def _update(self, values: Mapping[str, Any], condition: str, *given: Any) -> None:
+    def _update(self, values: Mapping[str, Any], condition: str, *parameters: Any) -> None:
         columns = ", ".join(f"{name} = ?" for name in values)
-        self.connection.execute(f"UPDATE jobs SET {columns} WHERE {condition}", [*values.values(), *given])
+        self.connection.execute(f"UPDATE jobs SET {columns} WHERE {condition}", [*values.values(), *parameters])
 
     def _value(self, key: str) -> str | None:
         row = self.connection.execute("SELECT value FROM sweep WHERE key = ?", [key]).fetchone()

@@ -1,4 +1,4 @@
-"""The process pool: one loop in the main thread starts, watches and stops several jobs at once."""
+"""The process pool: one loop in the main thread starts, watches and stops several jobs at once; CUDA MPS for them."""
 
 import os
 import re

@@ -168,18 +168,18 @@ def job_hashes(spec: SweepSpec) -> frozenset[str]:
 
 def _compose(spec: SweepSpec) -> tuple[list[Job], list[str]]:
     """The checked jobs of a grid without repetitions, and a line about the repetitions."""
-    every, unique, repeats = expand(axes_of_spec := axes(spec)), dict[str, Job](), []
+    every, unique, repeats = expand(all_axes := axes(spec)), dict[str, Job](), []
     for lines, config in zip(every, check_jobs(every), strict=True):
-        job = _job(lines, config, axes_of_spec)
+        job = _job(lines, config, all_axes)
         if unique.setdefault(job.config_hash, job) is not job:
             repeats.append(" ".join(lines))
     note = [f"{len(repeats)} jobs repeat others and are left out, such as {repeats[0]}"] if repeats else []
     return list(unique.values()), note
 
 
-def _job(lines: Lines, config: Config, every_axis: Sequence[Axis], params: str | None = None) -> Job:
+def _job(lines: Lines, config: Config, all_axes: Sequence[Axis], params: str | None = None) -> Job:
     values = config.values
-    return Job(label(lines, every_axis), lines, config_hash(config), values["threads"], values["total_steps"], params)
+    return Job(label(lines, all_axes), lines, config_hash(config), values["threads"], values["total_steps"], params)
 
 
 def _propose() -> Callable[[Sequence[Axis], Sequence[Job], SweepSpec], tuple[Lines, str] | None]:
@@ -193,20 +193,20 @@ def _propose() -> Callable[[Sequence[Axis], Sequence[Job], SweepSpec], tuple[Lin
 
 def _searcher(spec: SweepSpec, manifest: Manifest, say: Say) -> Callable[[], bool]:
     """A function that adds the next trial to the manifest, and returns whether there was one."""
-    every_axis, exhausted, propose = axes(spec), False, _propose()
+    all_axes, exhausted, propose = axes(spec), False, _propose()
 
     def trial(jobs: list[Job]) -> Job | None:
         nonlocal exhausted
-        proposal = propose(every_axis, jobs, spec)
+        proposal = propose(all_axes, jobs, spec)
         if proposal is None:
             exhausted = True
             say(f"the search has tried everything that there is, in {len(jobs)} jobs")
             return None
         lines, params = proposal
         try:
-            return _job(lines, load(lines), every_axis, params)
+            return _job(lines, load(lines), all_axes, params)
         except UserError as error:
-            return Job(label(lines, every_axis), lines, "", None, None, params, error="; ".join(error.problems))
+            return Job(label(lines, all_axes), lines, "", None, None, params, error="; ".join(error.problems))
 
     return lambda: not exhausted and manifest.draw(manifest.trials(), trial)
 

@@ -188,36 +188,36 @@ def axes(spec: SweepSpec, own_directories: bool = True) -> list[Axis]:
         if unreadable := [problem for _, problems in parsed for problem in problems]:
             raise UserError(*unreadable)
         options = option_names([line for line in spec.overrides if line.startswith("hydra.searchpath")])
-        every_axis, problems = [], []
+        all_axes, problems = [], []
         if own_directories:
             problems = _problems_of_keys(chain.from_iterable(together for together, _ in parsed))
         for together, _ in parsed:
             try:
-                every_axis.append(_axis(together, options, searched=spec.direction is not None))
+                all_axes.append(_axis(together, options, searched=spec.direction is not None))
             except UserError as error:
                 problems += error.problems
-    if problems := [*problems, *_problems_of_repetition(every_axis), *_problems_of_conditions(every_axis)]:
+    if problems := [*problems, *_problems_of_repetition(all_axes), *_problems_of_conditions(all_axes)]:
         raise UserError(*dict.fromkeys(problems))
-    return every_axis
+    return all_axes
 
 
-def expand(every_axis: Sequence[Axis]) -> list[Lines]:
+def expand(all_axes: Sequence[Axis]) -> list[Lines]:
     """The overrides of every job of a grid."""
-    jobs, always = [], [axis.points for axis in every_axis if not axis.when]
+    jobs, always = [], [axis.points for axis in all_axes if not axis.when]
     require_few(always)
     for point in product(*always):
         lines = tuple(chain(*point))
-        fitting = [axis.points for axis in every_axis if axis.when and axis.fits(lines)]
+        fitting = [axis.points for axis in all_axes if axis.when and axis.fits(lines)]
         require_few(fitting)
         jobs += [lines + tuple(chain(*more)) for more in product(*fitting)]
         require_few([jobs])
     return jobs
 
 
-def probes(every_axis: Sequence[Axis]) -> list[Lines]:
+def probes(all_axes: Sequence[Axis]) -> list[Lines]:
     """Jobs that have every value of every axis at least once, for a search that may draw any combination."""
-    starts = _every_value([axis for axis in every_axis if not axis.when])
-    fitting = [[axis for axis in every_axis if axis.when and axis.fits(lines)] for lines in starts]
+    starts = _every_value([axis for axis in all_axes if not axis.when])
+    fitting = [[axis for axis in all_axes if axis.when and axis.fits(lines)] for lines in starts]
     jobs = [lines + more for lines, special in zip(starts, fitting, strict=True) for more in _every_value(special)]
     return list(dict.fromkeys(jobs))
 
@@ -229,9 +229,9 @@ def _every_value(axes: Sequence[Axis]) -> list[Lines]:
     return [tuple(chain(*point)) for points in varied for point in product(*points)]
 
 
-def label(lines: Iterable[str], every_axis: Sequence[Axis]) -> str:
+def label(lines: Iterable[str], all_axes: Sequence[Axis]) -> str:
     """A readable name of a job, made of what varies: `ffm-trace_size16-seed0`."""
-    varying = {_bare(key, axis.when) for axis in every_axis if axis.varies for key in axis.keys}
+    varying = {_bare(key, axis.when) for axis in all_axes if axis.varies for key in axis.keys}
     groups = default_choices()
     parts = []
     for line in lines:
@@ -306,20 +306,20 @@ def _problems_of_keys(overrides: Iterable[Override]) -> list[str]:
     return problems
 
 
-def _problems_of_repetition(every_axis: Sequence[Axis]) -> list[str]:
-    counts = Counter(key for axis in every_axis for key in axis.keys)
-    varying = {key for axis in every_axis if axis.varies for key in axis.keys}
+def _problems_of_repetition(all_axes: Sequence[Axis]) -> list[str]:
+    counts = Counter(key for axis in all_axes for key in axis.keys)
+    varying = {key for axis in all_axes if axis.varies for key in axis.keys}
     twice = [key for key in counts if counts[key] > 1 and key in varying]
     return [f"{key}: given {counts[key]} times; give all its values at once" for key in twice]
 
 
-def _problems_of_conditions(every_axis: Sequence[Axis]) -> list[str]:
+def _problems_of_conditions(all_axes: Sequence[Axis]) -> list[str]:
     """Complaints about axes for an option that no job has."""
-    choosing = [a.points for a in every_axis if not a.when and any(key in default_choices() for key in a.keys)]
+    choosing = [a.points for a in all_axes if not a.when and any(key in default_choices() for key in a.keys)]
     require_few(choosing)
     starts = [tuple(chain(*point)) for point in product(*choosing)]
     problems = []
-    for axis in every_axis:
+    for axis in all_axes:
         if not any(axis.fits(lines) for lines in starts):
             wanted = [f"{group}={option}" for group, option in axis.when.items()]
             example = f"rlmem sweep {shell(*wanted)}"

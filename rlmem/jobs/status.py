@@ -50,13 +50,13 @@ class JobRow:
 
 def rows(manifest: Manifest) -> list[JobRow]:
     """The jobs of a sweep, with their progress."""
-    every_row = []
+    job_rows = []
     for job in manifest.jobs():
         state, steps, score = manifest.state(job), job.total_steps or 0, job.result
         if state != "done" or any("evaluation.stop_at=" in line for line in job.overrides):  # else known unread
             steps, score = steps_and_return(manifest.folder / job.name) if job.attempts else (0, None)
-        every_row.append(JobRow(job, state, steps, score))
-    return every_row
+        job_rows.append(JobRow(job, state, steps, score))
+    return job_rows
 
 
 def log_file(folder: Path, name: str) -> Path:
@@ -97,9 +97,9 @@ def tail(path: Path) -> list[str]:
 
 def as_json(folder: Path) -> str:
     """{"sweep", "counts": {state: jobs}, "jobs": [{...}, ...]}"""
-    every_row = rows(Manifest(folder))
-    about = {"sweep": str(folder), "counts": Counter(row.state for row in every_row)}
-    return received.dumps(about | {"jobs": [_as_dict(row, row.job, folder) for row in every_row]}, indent=2)
+    job_rows = rows(Manifest(folder))
+    about = {"sweep": str(folder), "counts": Counter(row.state for row in job_rows)}
+    return received.dumps(about | {"jobs": [_as_dict(row, row.job, folder) for row in job_rows]}, indent=2)
 
 
 def _as_dict(row: JobRow, job: Job, folder: Path) -> dict[str, Any]:
@@ -115,11 +115,11 @@ def _as_dict(row: JobRow, job: Job, folder: Path) -> dict[str, Any]:
     }
 
 
-def counts(every_row: Sequence[JobRow]) -> Text:
+def counts(job_rows: Sequence[JobRow]) -> Text:
     """`12 jobs: 7 done, 2 running, 3 waiting`, coloured."""
-    count = Counter(row.state for row in every_row)
+    count = Counter(row.state for row in job_rows)
     parts = [Text(f"{count[state]} {state}", style) for state, style in COLOURS.items() if count[state]]
-    return Text(f"{len(every_row)} jobs{': ' if parts else ''}") + Text(", ").join(parts)
+    return Text(f"{len(job_rows)} jobs{': ' if parts else ''}") + Text(", ").join(parts)
 
 
 def empty_table(*columns: str) -> Table:
@@ -130,11 +130,11 @@ def empty_table(*columns: str) -> Table:
     return table
 
 
-def table(every_row: Sequence[JobRow]) -> Table:
+def table(job_rows: Sequence[JobRow]) -> Table:
     drawn = empty_table("job", "state", "steps>", "return>", "host", "attempts>", "seen>", "last error")
     for column in drawn.columns[1:-1]:  # names and errors may be long
         column.no_wrap = True
-    for row in every_row:
+    for row in job_rows:
         job = row.job
         steps = f"{row.steps:,}" if job.total_steps is None else f"{row.steps:,}/{job.total_steps:,}"
         score = "" if row.score is None else f"{row.score:.3f}"
@@ -147,8 +147,8 @@ def table(every_row: Sequence[JobRow]) -> Table:
 
 
 def print_table(folder: Path) -> None:
-    every_row, width = rows(Manifest(folder)), None if Console().is_terminal else UNBROKEN
-    Console(width=width).print(table(every_row), counts(every_row), sep="\n")
+    job_rows, width = rows(Manifest(folder)), None if Console().is_terminal else UNBROKEN
+    Console(width=width).print(table(job_rows), counts(job_rows), sep="\n")
 
 
 def watch(folder: Path) -> None:
@@ -156,8 +156,8 @@ def watch(folder: Path) -> None:
     manifest = Manifest(folder)
     with Live(auto_refresh=False) as live:
         while True:
-            left, every_row = manifest.left(), rows(manifest)
-            live.update(Group(table(every_row), counts(every_row)), refresh=True)
+            left, job_rows = manifest.left(), rows(manifest)
+            live.update(Group(table(job_rows), counts(job_rows)), refresh=True)
             if not left:
                 return
             sleep(REFRESH)
@@ -183,9 +183,9 @@ class View:
     def refresh(self) -> None:
         """Draw the running jobs again, at most every REFRESH seconds."""
         if self.live is not None and monotonic() >= self.next:
-            every_row = rows(self.manifest)
-            active = [row for row in every_row if row.state in ("running", "interrupted")]
-            self.live.update(Group(counts(every_row), *([table(active)] if active else [])), refresh=True)
+            job_rows = rows(self.manifest)
+            active = [row for row in job_rows if row.state in ("running", "interrupted")]
+            self.live.update(Group(counts(job_rows), *([table(active)] if active else [])), refresh=True)
             self.next = monotonic() + REFRESH
 
 

@@ -338,7 +338,7 @@ class Notices:
             self.scaled(scale)
 
     def scaled(self, scale: float) -> None:
-        """Say by what rewards are multiplied before they are learnt from."""
+        """Report the factor that rewards are multiplied by."""
         self.once("scale", f"rewards are learnt from times {scale:.3g} (algo.reward_scale)")
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""What a run hands to its loop: what is trained, how it is evaluated, where its record goes, and what a user adds."""
+"""What a run hands to its loop (`Training`, `Output`, callbacks), and what loops share: the collector, statistics of
+observations, and the results of an evaluation as metrics and as text.
+"""
 
 import traceback
 from collections.abc import Callable, Mapping

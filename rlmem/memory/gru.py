@@ -1,4 +1,4 @@
-"""The cells that have the weights of a torch module: Gated Recurrent Unit, Long Short-Term Memory, Elman's network."""
+"""Cells with the weights of a torch module: GRU, LSTM and Elman's network, and their common base `TorchCell`."""
 
 from abc import abstractmethod
 from typing import Literal

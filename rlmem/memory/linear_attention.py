@@ -12,12 +12,6 @@ from rlmem.memory.base import Memory
 from rlmem.memory.blocks import ShortConvolution, inverse_softplus, join_heads, split_heads, sum_normalised
 from rlmem.scan import Engine, Linear, delta_scan, linear_scan, normalised_scan, outer_scan
 
-EPS = 1e-6
-"""Added to the squared length of keys and queries of GatedDeltaNet."""
-MOST_DECAY, SHORTEST, LONGEST, LEAST_STEP = 16.0, 0.001, 0.1, 1e-4
-"""First weights of GatedDeltaNet: exp(A_log) is uniform up to the first; softplus(dt_bias) log-uniform between the next
-two, and at least the last (released code)."""
-
 
 class LinearAttention(Memory):
     """Linear attention as an RNN (Katharopoulos et al. 2020, arXiv:2006.16236, eq. 16-20), one head.
@@ -137,6 +131,13 @@ class FWP(Memory):
         if self.readout == "feed_forward":
             read = torch.relu(self.W_ff2(torch.relu(self.W_ff1(read))))
         return self.W_out(read + self.W_shortcut(u)), S
+
+
+EPS = 1e-6
+"""Added to the squared length of keys and queries of GatedDeltaNet."""
+MOST_DECAY, SHORTEST, LONGEST, LEAST_STEP = 16.0, 0.001, 0.1, 1e-4
+"""First weights of GatedDeltaNet: exp(A_log) is uniform up to the first; softplus(dt_bias) log-uniform between the next
+two, and at least the last (released code)."""
 
 
 class GatedDeltaNet(Memory):

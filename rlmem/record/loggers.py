@@ -195,7 +195,9 @@ class WandbLogger(WandbRun):
         keys = {"project": project, "entity": entity, "group": group, "tags": tags, "artifact": artifact}
         self.later = f"upload what is missing with    rlmem sync {shell(run_dir)}"
         self.note: str | None = None
-        chosen = mode or {"dryrun": "offline", "run": "online"}.get(asked := fresh_wandb().setup().settings.mode, asked)
+        chosen = mode or {"dryrun": "offline", "run": "online"}.get(
+            environment_mode := fresh_wandb().setup().settings.mode, environment_mode
+        )
         try:
             super().__init__(run_dir, run, chosen, run_dir, init_timeout, keys)
         except Exception as error:  # of many kinds, of W&B and of its service
@@ -265,7 +267,7 @@ def upload(run_dir: Path, replaced: Mapping[str, Any], timeout: float) -> str:
     The run directory keeps only the id.
 
     run_dir: the run directory
-    given: project, entity, group and tags that replace those of the run's own logger=wandb; None: not replaced
+    replaced: project, entity, group and tags that replace those of the run's own logger=wandb; None: not replaced
     timeout: seconds to reach the server, and again to send the rest at the end
 
     Raises UserError if this is no run or if it is being trained, NoKey without an API key, and Fault if the server

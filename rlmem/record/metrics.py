@@ -23,4 +23,4 @@ def entry(key: str) -> str | None:
 
 
 def _pattern(name: str) -> str:
-    return re.sub("|".join(PLACES), lambda found: PLACES[found[0]], name)
+    return re.sub("|".join(PLACES), lambda match: PLACES[match[0]], name)

@@ -91,7 +91,7 @@ class Recorder:
         self.files["metrics"].append([row])
         if self.dropped and _reproducible(self.dropped.popleft()) != _reproducible(row):
             self.dropped.clear()
-            problem = "not the row that was here before the run was resumed, under other settings or on another machine"
+            problem = "this row has changed since the run was resumed, by other settings or another machine"
             self.say(f"step {step}: {problem}; metrics.jsonl holds the new rows, a server may keep the old")
         self._show(row)
         return row

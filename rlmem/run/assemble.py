@@ -146,13 +146,15 @@ def with_encoder(config: Config, observation_space: Space) -> Config:
         return config
     needed, shared = several_parts()
     if any(line.startswith("encoder=") for line in config.overrides):
-        fault = f"reads one part of an observation, and that of env={config.choices['env']} has: {', '.join(names)}"
-        raise UserError(f"encoder={chosen}: {fault}; e.g. encoder={needed}")
+        problem = f"reads one part of an observation, and that of env={config.choices['env']} has: {', '.join(names)}"
+        raise UserError(f"encoder={chosen}: {problem}; e.g. encoder={needed}")
     for line in config.overrides:
         path, equals, _ = line.lstrip("+").partition("=")
         if equals and path.startswith("encoder.") and path.removeprefix("encoder.") not in shared:
-            fault = f"is for encoder={chosen}, and env={config.choices['env']} needs encoder={needed}: {SEVERAL_PARTS}"
-            raise UserError(f"{line}: {fault}; e.g. encoder={needed}, or without {path}")
+            problem = (
+                f"is for encoder={chosen}, and env={config.choices['env']} needs encoder={needed}: {SEVERAL_PARTS}"
+            )
+            raise UserError(f"{line}: {problem}; e.g. encoder={needed}, or without {path}")
     before = config.values["encoder"]
     encoder = option("encoder", needed) | {key: before[key] for key in shared if key in before}
     return replace(

@@ -1,4 +1,4 @@
-"""From the nodes of a configuration to environments, memories and all else; what cannot be built is a UserError."""
+"""Objects from the nodes of a configuration: environments, memories, callbacks. A wrong node raises UserError."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -113,7 +113,7 @@ MANY_ENVS = 1024
 
 
 def read_leaves(config: Config, names: Sequence[str], strict: bool = False) -> tuple[list[str], list[str]]:
-    """Of the leaves of an observation, by their paths: those that the actor reads, and those that a critic reads.
+    """The leaves of an observation that the actor reads, and those that a critic reads, by their paths.
 
     strict: whether all that the keys name must be there; otherwise what nothing reads may be left out already
 

@@ -42,11 +42,11 @@ class Start:
 
 def find_start(run_dir: Path) -> Start:
     """Where a run continues: its newest checkpoint that `unfit` accepts. Raises UserError if it has only others."""
-    saved = stored.checkpoints(run_dir)
-    if not saved.paths():
+    store = stored.checkpoints(run_dir)
+    if not store.paths():
         return Start(remark="no checkpoint yet: starting from the beginning")
     try:
-        state = saved.load(lambda state: unfit(run_dir, state))[1]
+        state = store.load(lambda state: unfit(run_dir, state))[1]
     except FileNotFoundError as error:
         problem = f"{error}, of which the record has all rows; expected what `rlmem train` wrote"
         raise UserError(f"{run_dir}: {problem}; restore the files or start a new run") from error
@@ -88,22 +88,22 @@ def open_run(parts: Parts, resumed: Path | None) -> Iterator[tuple[Path, Start]]
     with rundir.lock(run_dir):
         example = f"rlmem resume {shell(run_dir)} total_steps=2000000"
         elsewhere = f"restore {run_dir / 'config.yaml'}" if resumed else f"run_dir={run_dir}_2"
-        known = find_start(run_dir) if resumed else _usable_start(config, run_dir, elsewhere)
-        if known is not None and known.state is not None:
+        earlier = find_start(run_dir) if resumed else _usable_start(config, run_dir, elsewhere)
+        if earlier is not None and earlier.state is not None:
             where = f"the checkpoint in {run_dir}"
-            stored.require_same_experiment(known.state["experiment"], config, where, elsewhere)
-            if (total := settings.total_steps) < known.step:
-                problem = f"total_steps={total}: the run has taken {known.step} steps; expected at least as many"
-                raise UserError(f"{problem}; e.g. {example if resumed else f'total_steps={known.step}'}")
-            start = replace(known, remark=why_digits_differ(RunRecord(run_dir).about))
+            stored.require_same_experiment(earlier.state["experiment"], config, where, elsewhere)
+            if (total := settings.total_steps) < earlier.step:
+                problem = f"total_steps={total}: the run has taken {earlier.step} steps; expected at least as many"
+                raise UserError(f"{problem}; e.g. {example if resumed else f'total_steps={earlier.step}'}")
+            start = replace(earlier, remark=why_digits_differ(RunRecord(run_dir).about))
         else:
-            start = replace(known or Start(), weights=warm_start(parts))
-            if known is None and (moved := rundir.move_aside(run_dir)):
+            start = replace(earlier or Start(), weights=warm_start(parts))
+            if earlier is None and (moved := rundir.move_aside(run_dir)):
                 damaged = f"{run_dir}: what was there is damaged and lies in {moved} now"
                 start = replace(start, remark=f"{damaged}; starting from the beginning")
-        if known is not None:
+        if earlier is not None:
             stored.checkpoints(run_dir, settings.checkpoint.keep).drop_after(start.step)
-        rundir.describe(run_dir, config, resumed_at=None if known is None else start.step)
+        rundir.describe(run_dir, config, resumed_at=None if earlier is None else start.step)
         yield run_dir, start
 
 

@@ -105,9 +105,9 @@ def checkpoints(run_dir: Path, keep: int | None = None) -> Checkpoints:
 
 def available(run_dir: Path) -> dict[int | str, Path]:
     """The checkpoints of a run by their steps, and the "best" one if there is one."""
-    saved = checkpoints(run_dir)
-    best: dict[int | str, Path] = {"best": path} if (path := saved.directory / BEST).exists() else {}
-    return best | {step_of(path): path for path in saved.paths()}
+    store = checkpoints(run_dir)
+    best: dict[int | str, Path] = {"best": path} if (path := store.directory / BEST).exists() else {}
+    return best | {step_of(path): path for path in store.paths()}
 
 
 def agent_state(run_dir: Path, which: int | str | None = None) -> State:
@@ -115,10 +115,10 @@ def agent_state(run_dir: Path, which: int | str | None = None) -> State:
 
     It serves to take the agent from it: unlike when resuming, the record of the run may have changed since.
     """
-    saved = checkpoints(run_dir)
+    store = checkpoints(run_dir)
     if which is None:
         try:
-            return saved.load()[1]
+            return store.load()[1]
         except FileNotFoundError as error:
             raise UserError(f"{run_dir}: {error}; expected what `rlmem train` wrote; restore the files") from error
     which = int(which) if isinstance(which, str) and which.isdecimal() else which

@@ -147,5 +147,5 @@ def _replay(parts: Parts) -> str | None:
         return None
     where = f"mapped from {storage.directory}" if storage.directory else "in memory"
     slots, states = replay_bytes(parts.plan, parts.agent, storage)
-    more = f", and memory states every {storage.state_every} slots, {size(states)}" if states else ""
-    return f"up to {min(storage.capacity, total_steps):,} transitions, {size(slots)} {where}{more}"
+    states_text = f", and memory states every {storage.state_every} slots, {size(states)}" if states else ""
+    return f"up to {min(storage.capacity, total_steps):,} transitions, {size(slots)} {where}{states_text}"

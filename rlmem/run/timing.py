@@ -63,8 +63,8 @@ def measure(lines: Iterable[str], seconds: float = SECONDS) -> Timed:
     before_learning = min(steps, algo.get("learning_starts", 0))
     evaluations = 1 + (steps - 1) // every if every else 1
     spent = alone * before_learning + learning * (steps - before_learning) + evaluation * evaluations
-    _keep(time := Timed(lines, steps, spent))
-    return time
+    _keep(timing := Timed(lines, steps, spent))
+    return timing
 
 
 def _each(loop: Loop, steps: int, on: Callable[[float], bool]) -> float:
@@ -81,14 +81,14 @@ def _each(loop: Loop, steps: int, on: Callable[[float], bool]) -> float:
 @cache
 def timed() -> dict[tuple[str, ...], Timed]:
     """What was measured on this machine with this version of rlmem, by the overrides."""
-    return {time.overrides: time for folder in cache_folders() for time in _read(folder / _name())}
+    return {timing.overrides: timing for folder in cache_folders() for timing in _read(folder / _name())}
 
 
-def _keep(time: Timed) -> None:
+def _keep(timing: Timed) -> None:
     """Add a line to the file of this machine."""
     for folder in cache_folders():
         with suppress(OSError), open(own_folder(folder) / _name(), "a", encoding="utf-8") as file:
-            file.write(json.dumps(time) + "\n")
+            file.write(json.dumps(timing) + "\n")
             break
     timed.cache_clear()
 

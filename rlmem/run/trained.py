@@ -174,15 +174,15 @@ class TrainedAgent:
                 raise UserError("action_mask: this agent learnt without masks; e.g. agent.act(obs, state)")
             return self._leaf("obs", "", obs, state)
         parts = isinstance(obs, Mapping) or (isinstance(obs, tuple) and OBSERVATION not in self._leaves)
-        parts_of = by_path(obs) if parts else {OBSERVATION: obs}
+        obs_by_leaf = by_path(obs) if parts else {OBSERVATION: obs}
         if isinstance(mask, Sequence):  # an array for every component, perhaps
-            parts_of[ACTION_MASK] = [flat_mask(one) for one in mask] if state.vector else flat_mask(mask)
+            obs_by_leaf[ACTION_MASK] = [flat_mask(one) for one in mask] if state.vector else flat_mask(mask)
         elif mask is not None:
-            parts_of[ACTION_MASK] = mask
-        if lacking := [name for name in self._leaves if name not in parts_of]:
+            obs_by_leaf[ACTION_MASK] = mask
+        if lacking := [name for name in self._leaves if name not in obs_by_leaf]:
             example = "agent.act(obs, state, action_mask=mask)" if lacking == [ACTION_MASK] else "a dictionary"
             raise UserError(f"obs: expected {', '.join(self._leaves)}; `{lacking[0]}` is missing; e.g. {example}")
-        shown = {name: self._leaf(name, name, parts_of[name], state) for name in self._leaves}
+        shown = {name: self._leaf(name, name, obs_by_leaf[name], state) for name in self._leaves}
         if (allowed := shown.get(ACTION_MASK)) is not None:
             sizes = np.cumsum(component_sizes(self.action_space))[:-1]
             shown[ACTION_MASK] = allowed = allowed != 0

@@ -222,8 +222,8 @@ def of_weights(make: Callable[[Any], Made]) -> Callable[[Any], Made]:
         values = constants[module]
         if make.__name__ not in values:
             values[make.__name__] = make(module)
-        tensors: Made = values[make.__name__]
-        return tensors
+        constant: Made = values[make.__name__]
+        return constant
 
     return value
 

@@ -1,4 +1,4 @@
-"""Native kernels that walk each row slot by slot, and keep its state every few slots, from which they walk it again."""
+"""The autograd function of kernels that keep the state of a row every few slots, from which the way back walks again."""
 
 from typing import Any
 

@@ -124,8 +124,10 @@ class Predictor(Network):
         super().__init__()
         self.trunks = trunks
         if self.normalisers():
-            fault = "the statistics are of what an agent observes while it acts, and here nothing acts while it learns"
-            raise UserError(f"encoder.normalise_obs=true: {fault}; expected false; e.g. encoder.normalise_obs=false")
+            problem = (
+                "the statistics are of what an agent observes while it acts, and here nothing acts while it learns"
+            )
+            raise UserError(f"encoder.normalise_obs=true: {problem}; expected false; e.g. encoder.normalise_obs=false")
         width = self.trunks.actor.output_size
         if head_sizes is not None:
             hidden, width = HeadLayers(head_sizes).hidden(width)
@@ -133,8 +135,8 @@ class Predictor(Network):
         elif width == outputs:
             self.head = nn.Identity()
         else:
-            fault = f"the memory's output is the answer, of {outputs} numbers, and has {width}"
-            raise UserError(f"algo.head_sizes=null: {fault}; e.g. memory.hidden_size={outputs} or algo.head_sizes=[]")
+            problem = f"the memory's output is the answer, of {outputs} numbers, and has {width}"
+            raise UserError(f"algo.head_sizes=null: {problem}; e.g. memory.hidden_size={outputs} or algo.head_sizes=[]")
 
     def initial_state(self, batch_size: int) -> State:
         return self.trunks.actor.initial_state(batch_size)

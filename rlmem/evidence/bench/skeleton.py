@@ -135,7 +135,7 @@ class Bench(Stopwatch, ABC):
 def check_names(prefix: str, noun: str, names: Iterable[str], accepted: Iterable[str]) -> None:
     """Raise UserError with a line for each name that is not accepted."""
     known = list(accepted)
-    no = partial(sentence, fault=f"no such {noun}", accepted=known)
+    no = partial(sentence, problem=f"no such {noun}", accepted=known)
     if problems := [no(prefix + name, near=nearest(name, known)) for name in names if name not in known]:
         raise UserError(*problems)
 

@@ -1,6 +1,6 @@
 """Documents: RESULTS.md with its pictures, LaTeX with figures, parts of Markdown pages, and the page of reports.
 
-All published numbers as one file, and the checksums of all published files, are described in results/README.md.
+It also writes all published numbers as one file, and the checksums of all published files (results/README.md).
 """
 
 from __future__ import annotations
@@ -111,11 +111,11 @@ def _summary(items: Sequence[Item], shipped: Sequence[str]) -> Table:
     shipped: items that count even if they have no results
     """
     by_budget = sorted(items, key=lambda item: item.verdict.word != NOT_RUN)  # and by budget before
-    word_of = {item.name: item.verdict.word for item in by_budget}
-    names = sorted({*word_of, *shipped})
-    words = [word for word in get_args(Word) if word in word_of.values() and word != NOT_RUN] + [NOT_RUN]
+    verdicts = {item.name: item.verdict.word for item in by_budget}
+    names = sorted({*verdicts, *shipped})
+    words = [word for word in get_args(Word) if word in verdicts.values() and word != NOT_RUN] + [NOT_RUN]
     counts = {
-        paper: Counter(word_of.get(name, NOT_RUN) for name in names if name.startswith(f"{paper}/"))
+        paper: Counter(verdicts.get(name, NOT_RUN) for name in names if name.startswith(f"{paper}/"))
         for paper in dict.fromkeys(name.partition("/")[0] for name in names)
     }
     counts["all"] = sum(counts.values(), Counter())

@@ -56,10 +56,10 @@ def page(outcome: Outcome, file: Path) -> list[Path]:
     Returns the files that were written. Raises UserError where no row has runs in every game.
     """
     require_matplotlib()
-    board = standings(outcome)
-    if board is None or not board.scores:
+    standing = standings(outcome)
+    if standing is None or not standing.scores:
         raise UserError(f"--page {file}: no row of {outcome.name} has a run of every game yet")
-    return put(file, "leaderboard", text(board), {_image(board): picture(board)})
+    return put(file, "leaderboard", text(standing), {_image(standing): picture(standing)})
 
 
 def _image(board: Standings) -> str:

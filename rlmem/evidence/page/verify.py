@@ -1,4 +1,4 @@
-"""Hold published results to their checksums, and what is written of them to what would be written now.
+"""Check published results against their checksums, and documents about them against newly written ones.
 
 Checksums cover numbers and pictures. The tables and verdicts of RESULTS.md and the rankings of pages are made again.
 """

@@ -152,8 +152,8 @@ class Member:
     def weights(self, episodes: int) -> Weights:
         """A copy of the agent's weights on the CPU."""
         self.train(episodes)
-        own: Weights = {"agent": self.loop.agent.state_dict()} | self.loop.algo.learnt()
-        return tree_map(lambda leaf: leaf.detach().cpu().clone() if isinstance(leaf, Tensor) else leaf, own)
+        weights: Weights = {"agent": self.loop.agent.state_dict()} | self.loop.algo.learnt()
+        return tree_map(lambda leaf: leaf.detach().cpu().clone() if isinstance(leaf, Tensor) else leaf, weights)
 
     def end_round(self, episodes: int, rounds: int, weights: Weights | None) -> int:
         """Load `weights`, if there are any, and save as after `rounds` rounds; returns the environment steps so far.

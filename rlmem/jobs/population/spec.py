@@ -195,11 +195,11 @@ def _require_fit(configs: Sequence[Config]) -> None:
         raise UserError(*problems)
 
 
-def _require_same(stored: PopulationSpec, asked_for: PopulationSpec, folder: Path) -> None:
+def _require_same(stored: PopulationSpec, requested: PopulationSpec, folder: Path) -> None:
     """Raise UserError with every difference of two specifications."""
     goes_on = f"`rlmem population {shell(folder)}` goes on with it; e.g. --dir {shell(folder)}_2"
     as_text = lambda value: " ".join(value) or "nothing" if isinstance(value, tuple) else str(value)  # noqa: E731
-    there, asked = vars(stored), vars(asked_for)
+    there, asked = vars(stored), vars(requested)
     differ = [key for key in there if there[key] != asked[key]]
     if differ:
         lines = (f"{key}: {folder} has {as_text(there[key])}, not {as_text(asked[key])}; {goes_on}" for key in differ)
