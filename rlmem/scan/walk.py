@@ -1,4 +1,4 @@
-"""The autograd function of kernels that keep the state of a row every few slots, from which the way back walks again."""
+"""The autograd function of kernels that keep a row's state every few slots, from which the way back walks again."""
 
 from typing import Any
 
