@@ -215,6 +215,8 @@ def test_a_file_comes_back_as_it_was_written_and_is_not_overwritten(in_tmp):
     with pytest.raises(UserError, match=r"is there already.*--out data/x_2\.hdf5"):
         write(Path("data/x.hdf5"), recording)
     assert [path.name for path in Path("data").iterdir()] == ["x.hdf5"]
+    with pytest.raises(UserError, match=r"--out data/x\.hdf5/y\.hdf5: cannot be written"):
+        write(Path("data/x.hdf5/y.hdf5"), recording)
 
 
 def test_info_notices_observations_that_were_changed(in_tmp, capsys):

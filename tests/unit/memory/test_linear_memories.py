@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_flatten
 from rlmem.memory.lru import LRU, S5
 from rlmem.memory.s4d import S4D
 from rlmem.memory.s6 import S6
-from rlmem.scan import walk
+from rlmem.scan import selective
 
 B, T, D = 3, 40, 6
 
@@ -126,7 +126,7 @@ def test_the_mamba_block_is_its_equations(conv_size, discretisation):
 def test_mamba_read_piece_by_piece_is_mamba_read_at_once(monkeypatch):
     memory = make_memory("s6", D, torch.float64, engine="chunked")
     whole = gradients(memory)
-    monkeypatch.setitem(walk.STATES_AT_ONCE, "cpu", 7 * B * 32 * 16)  # 7 slots of 32 channels, 16 states each
+    monkeypatch.setitem(selective.STATES_AT_ONCE, "cpu", 7 * B * 32 * 16)  # 7 slots of 32 channels, 16 states each
     pieces = gradients(memory)
     assert_near(pieces[0], whole[0])
     for ours, truth in zip(pieces[1], whole[1], strict=True):
@@ -139,7 +139,7 @@ def test_mamba_read_piece_by_piece_is_mamba_read_at_once(monkeypatch):
 def test_mamba_keeps_no_states_for_the_backward_pass_but_one_per_piece(monkeypatch, engine, slots, most, least):
     """Numbers that the graph keeps alive, in units of the states of all slots; at once, it is several times those."""
     memory = make_memory("s6", D, state_size=64, engine=engine)
-    monkeypatch.setitem(walk.STATES_AT_ONCE, "cpu", slots * B * 32 * 64)
+    monkeypatch.setitem(selective.STATES_AT_ONCE, "cpu", slots * B * 32 * 64)
     x, start = stream()
     kept = {}
 

@@ -4,7 +4,7 @@ import hashlib
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
@@ -91,7 +91,8 @@ def write(path: Path, recording: Recording) -> None:
             file.attrs.update(recording.attrs | {"sha256_observations": recording.digest("observations")})
         os.replace(partial, path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # it was not made, or its folder is a file
+            partial.unlink()
         raise UserError(f"--out {path}: cannot be written ({error.strerror or error}); e.g. --out data/mine") from error
 
 
