@@ -232,9 +232,9 @@ class Collector:
 
     def _slot(self, action: Tensor, log_prob: Tensor, reward: np.ndarray, terminated: np.ndarray, mask: Any) -> Slot:
         """The present slot with what happens in it."""
-        before = {"obs": self.obs, "prev_action": self.prev_action, "prev_reward": self.prev_reward}
-        outcome = {"action": action, "log_prob": log_prob, "reward": reward, "terminated": terminated, "mask": mask}
-        return before | {"start": self.start} | outcome
+        slot = {"obs": self.obs, "prev_action": self.prev_action, "prev_reward": self.prev_reward, "start": self.start}
+        slot.update(action=action, log_prob=log_prob, reward=reward, terminated=terminated, mask=mask)
+        return slot
 
     def _bootstrap(self) -> Slot:
         """The last slot of a rollout, in which nothing acts."""
