@@ -211,8 +211,8 @@ class Collector:
                     finished |= self.final
                     if patience.is_due():
                         left, longest = np.count_nonzero(~finished), self.episode_length.max()
-                        problem = f"{left} complete episodes are waited for; the longest has {longest:,} steps so far"
-                        self.say(f"step {self.steps}: {problem}")
+                        waiting = f"{left} complete episodes are waited for; the longest has {longest:,} steps so far"
+                        self.say(f"step {self.steps}: {waiting}")
 
     @property
     def remark(self) -> str:

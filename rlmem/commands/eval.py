@@ -56,7 +56,7 @@ def run(
         raise mistake(wrong[0], "expected true or false", example="rlmem eval RUN video=true")
     settings, more = (episodes, seed, overrides), ("video=true" in video, trust)
     problems, agents = list[str](), places
-    if len(places) > 1 or not (places[0][0] / "config.yaml").is_file():
+    if len(places) > 1 or not os.path.isfile(places[0][0] / "config.yaml"):
         from rlmem.evidence.page.find import run_dirs
 
         expanded = [(run_dir, which) for place, which in places for run_dir in run_dirs(place, problems)]

@@ -144,16 +144,16 @@ def read(run: RunRecord, metrics: Sequence[str], task: str | None = None) -> dic
     Raises UserError for a task without a known expert.
     """
     values = {}
-    if any(metric.startswith(NORMALISED) for metric in metrics):
-        task = task or _task_of(run)
     for metric in metrics:
-        plain, scale = metric.removeprefix(NORMALISED), scale_of(metric, task or "", run.run_dir)
+        plain, value = metric.removeprefix(NORMALISED), None
+        # Only a run that has a value has a directory, which names its task.
+        scale = lambda name=metric: scale_of(name, task or _task_of(run), run.run_dir)  # noqa: E731
         if plain.startswith("analysis/"):
             value = _analysed(run.run_dir, *plain.split("/", 2)[1:])
-            value = float(expert_normalised(value, scale)) if scale and value is not None else value
-        else:
-            points = run.series(made_of(plain)[0])
-            value = reduced(metric, points, scale) if points else None
+            if value is not None and plain != metric and (reference := scale()):
+                value = float(expert_normalised(value, reference))
+        elif points := run.series(made_of(plain)[0]):
+            value = reduced(metric, points, scale() if plain != metric else None)
         if value is not None:
             values[metric] = value
     return values

@@ -129,6 +129,8 @@ def bootstrap(
     """The statistic of every resample, [repetitions, ...]."""
     values = matrix(scores)
     runs, tasks = values.shape
+    if repetitions < 1:
+        raise ValueError(f"a bootstrap needs at least one repetition; got {repetitions}")
     return np.concatenate([statistic(resample(values, picked)) for picked in picks(runs, tasks, repetitions, rng)])
 
 
@@ -139,6 +141,8 @@ def resample(scores: Array, picked: Index) -> Array:
 
 def percentile_bounds(replicates: Array, level: float = LEVEL) -> tuple[Any, Any]:
     """The bounds, each [...], that leave (1 - level) / 2 of the replicates [repetitions, ...] on either side."""
+    if not 0 < level < 1:
+        raise ValueError(f"level is a coverage between 0 and 1, such as 0.95; got {level}")
     low, high = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return low, high
 

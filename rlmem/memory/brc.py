@@ -10,6 +10,7 @@ from torch.nn.utils.rnn import PackedSequence
 from rlmem.core.types import PositiveInt, State
 from rlmem.memory.base import RecurrentCell
 from rlmem.scan import cells, native
+from rlmem.scan.cells import over_steps
 from rlmem.scan.native import linear
 
 
@@ -49,21 +50,26 @@ class BRC(RecurrentCell):
         return nn.Parameter(torch.ones(H) if vector else nn.init.xavier_uniform_(torch.empty(H, H)))
 
     def cell(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        gates, candidate = self._drive(x)
-        W, h = torch.cat([self.W_r, self.W_z]), state
-        r, z = (gates + (W * h.repeat(1, 2) if self.recurrent == "vector" else linear(h, W))).chunk(2, -1)
-        c = torch.sigmoid(z)
-        h = c * h + (1 - c) * torch.tanh(candidate + (1 + torch.tanh(r)) * h)
-        return h, h
+        return self._cell(self._drive(x), state)
 
     def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
         drive, W = self._drive(packed.data), torch.cat([self.W_r, self.W_z])
         if native.takes(*drive, state, W):
             h = cells.brc(*drive, state, W, packed.batch_sizes)
             return h, h[last]
-        return super().sequence(packed, state, last)
+        sizes = packed.batch_sizes.tolist()
+        steps = zip(*(part.split(sizes) for part in drive), strict=True)
+        return over_steps(self._cell, steps, sizes, state)
 
     def _drive(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The input's part of both gates [n, 2 H], and of the candidate [n, H]."""
         gates = linear(x, torch.cat([self.U_r, self.U_z]), torch.cat([self.b_r, self.b_z]))
         return gates, linear(x, self.U_h)
+
+    def _cell(self, drive: tuple[Tensor, Tensor], h: Tensor) -> tuple[Tensor, Tensor]:
+        gates, candidate = drive
+        W = torch.cat([self.W_r, self.W_z])
+        r, z = (gates + (W * h.repeat(1, 2) if self.recurrent == "vector" else linear(h, W))).chunk(2, -1)
+        c = torch.sigmoid(z)
+        h = c * h + (1 - c) * torch.tanh(candidate + (1 + torch.tanh(r)) * h)
+        return h, h

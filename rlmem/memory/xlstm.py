@@ -12,6 +12,7 @@ from rlmem.core.types import NonNegativeFloat, PositiveInt, where_start
 from rlmem.memory.base import Memory, RecurrentCell
 from rlmem.memory.blocks import head_width
 from rlmem.scan import Engine, Linear, cells, native, normalised_scan
+from rlmem.scan.cells import over_steps
 from rlmem.scan.native import linear, of_weights
 
 State = dict[str, Tensor]
@@ -155,15 +156,8 @@ class SLSTM(RecurrentCell):
         return cells.of_heads(self.by_head()[1])
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        by_heads = state["h"].unflatten(1, (self.num_heads, -1)).transpose(0, 1)
-        a = self._drive(x) + (by_heads @ self.by_head()[1].mT).transpose(0, 1).flatten(1)
-        i, f, z, o = (part.flatten(1) for part in a.unflatten(1, (self.num_heads, 4, -1)).unbind(2))
-        reached = (F.logsigmoid(f) + state["m"]).masked_fill(state["n"] == 0, -torch.inf)
-        m = torch.maximum(i, reached).detach()
-        i, f = (i - m).exp(), (reached - m).exp()
-        c, n = f * state["c"] + i * torch.tanh(z), f * state["n"] + i
-        h = torch.sigmoid(o) * c / n
-        return self._normed(h), {"h": h, "c": c, "n": n, "m": m}
+        h, state = self._cell(self._drive(x), state)
+        return self._normed(h), state
 
     def sequence(self, packed: PackedSequence, state: State, last: Tensor) -> tuple[Tensor, State]:
         drive, R = self._drive(packed.data), self.by_head()[1]
@@ -171,7 +165,9 @@ class SLSTM(RecurrentCell):
         if native.takes(drive, h, c, n, m, R):
             states = cells.slstm(drive, h, c, n, m, R, packed.batch_sizes, self.panels)
             return self._normed(states[0]), {name: s[last] for name, s in zip("hcnm", states, strict=True)}
-        return super().sequence(packed, state, last)
+        sizes = packed.batch_sizes.tolist()
+        h, state = over_steps(self._cell, drive.split(sizes), sizes, state)
+        return self._normed(h), state
 
     def _drive(self, x: Tensor) -> Tensor:
         """The input's part of the gates: i, f, z, o of the first head, then of the next, [n, 4 H]."""
@@ -180,6 +176,17 @@ class SLSTM(RecurrentCell):
             return linear(x, W.flatten(0, 1), b.flatten())
         x = self.W_in(x).unflatten(1, (self.num_heads, -1)).transpose(0, 1)
         return (x @ W.mT).transpose(0, 1).flatten(1) + b.flatten()
+
+    def _cell(self, drive: Tensor, state: State) -> tuple[Tensor, State]:
+        by_heads = state["h"].unflatten(1, (self.num_heads, -1)).transpose(0, 1)
+        a = drive + (by_heads @ self.by_head()[1].mT).transpose(0, 1).flatten(1)
+        i, f, z, o = (part.flatten(1) for part in a.unflatten(1, (self.num_heads, 4, -1)).unbind(2))
+        reached = (F.logsigmoid(f) + state["m"]).masked_fill(state["n"] == 0, -torch.inf)
+        m = torch.maximum(i, reached).detach()
+        i, f = (i - m).exp(), (reached - m).exp()
+        c, n = f * state["c"] + i * torch.tanh(z), f * state["n"] + i
+        h = torch.sigmoid(o) * c / n
+        return h, {"h": h, "c": c, "n": n, "m": m}
 
     def _normed(self, h: Tensor) -> Tensor:
         if self.norm == "none":

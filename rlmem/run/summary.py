@@ -26,6 +26,7 @@ def announcements(parts: Parts, run_dir: Path) -> Iterator[str]:
     updates = parts.outline.updates
     if updates is not None and updates < FEWEST_UPDATES:
         yield f"this run makes about {updates:.0f} updates, with which it can learn little; e.g. a larger total_steps"
+    yield from parts.outline.notes
     number = parts.config.settings.checkpoint.keep + 1  # there is one more while the newest is written
     needed = number * checkpoint_bytes(parts.plan, parts.agent, parts.algo, parts.outline.storage)
     free = disk_usage(run_dir).free

@@ -33,7 +33,7 @@ MOST_FILES = {
 }
 """Overrides of a run -> files of rlmem that its second iteration with an update may run."""
 MOST_ENTRIES = 22
-MOST_LINES = {("rlmem", "benchmarks", "experiments"): 26_900, ("tests",): 23_800}
+MOST_LINES = {("rlmem", "benchmarks", "experiments"): 27_000, ("tests",): 23_800}
 """Folders -> code lines of their Python: neither blank, nor comment, nor docstring."""
 
 

@@ -116,6 +116,11 @@ def test_only_transitions_of_running_episodes_are_learnt_before_one_has_ended(in
     assert ("learning waits for the end of a first episode" in (made / "log.txt").read_text()) == (not updates)
 
 
+def test_what_never_reaches_a_full_return_is_said_before_training(in_tmp):
+    run("algo=dqn", "env=repeat_first", "batching=segment", "batching.length=4", "algo.n_step=8", "total_steps=110")
+    assert "algo.n_step=8: no row holds more than 4 rewards" in Path("run/log.txt").read_text()
+
+
 def test_random_steps_reach_the_whole_box_and_end_when_they_should(in_tmp):
     _, taken = noted("box", "algo=td3", "algo.exploration_noise=0", "algo.random_steps=400", "algo.learning_starts=499")
     random, policys = (part.reshape(-1, 2) for part in (taken[:100], taken[100:]))

@@ -137,6 +137,7 @@ def test_metrics_of_a_run_are_those_of_its_record(tmp_path):
     found = metrics.read(run, ["mmer", "final_train", "final_eval", "best_eval", "last nothing", "least step"])
     expected = {"mmer": 0.9, "final_train": 0.4, "final_eval": 0.6, "best_eval": 0.7, "least step": 1.0}
     assert found == expected
+    assert metrics.read(RunRecord(tmp_path / "waiting"), ["normalised final_eval", "mmer"]) == {}
     assert metrics.thinned(run.series("train/return_mean")) == ([1, 2, 3], [0.1, 0.9, 0.4])
     assert metrics.thinned(run.series("train/return_mean"), most=2) == ([2, 3], [0.5, 0.4])
 

@@ -129,6 +129,15 @@ def test_the_scan_is_its_definition_by_hand(engine):
     assert linear_scan(a, b, h0, start, engine, reverse=True).tolist() == [[2.75, 3.5, 3.0]]
 
 
+@pytest.mark.parametrize("broken", [float("inf"), float("nan")])
+@pytest.mark.parametrize("engine", ["loop", *ENGINES])
+def test_a_start_keeps_what_is_not_finite_out_of_gradients(engine, broken):
+    a, b, h0, start, cotangent = problem(0, 2, 12, torch.float64, start_rate=0)
+    a[:, 0], start[:, 5], cotangent[:, :5] = broken, True, 0
+    _, grad_a, grad_b, _ = values_and_grads(a, b, h0, start, cotangent, engine)
+    assert grad_b[:, 5:].isfinite().all() and grad_a[:, 5:].isfinite().all()
+
+
 def test_a_forced_engine_that_cannot_run_is_refused_in_one_line():
     with pytest.raises(UserError, match=r"engine=native: does not run on a CUDA device; accepted on every"):
         chosen_engine("native", "cuda")
