@@ -139,8 +139,7 @@ def test_random_actions_end_when_they_should(in_tmp):
     assert len(set(taken[100:].flatten())) == 1
 
 
-@pytest.mark.parametrize(("name", "choice"), [("dqn", "tape"), ("td3", "segments")])
-@slow
+@pytest.mark.parametrize(("name", "choice"), [("dqn", "tape"), pytest.param("td3", "segments", marks=slow)])
 def test_a_run_that_is_told_to_stop_saves_within_an_iteration_and_resumes_exactly(in_tmp, monkeypatch, name, choice):
     choices = [*REPLAY_TASKS[name], *REPLAY_CHOICES[choice], "algo.update_ratio=0.07"]
     whole = run(*choices, run_dir="whole")

@@ -299,11 +299,11 @@ def test_rows_that_are_not_written_again_as_they_were_are_said(in_tmp, capsys):
     with killed_at(4):
         run("checkpoint.every=null", run_dir="same")
     resume(Path("same"), [])
-    assert "not the row" not in capsys.readouterr().out
+    assert "this row has changed" not in capsys.readouterr().out
     with killed_at(4):
         run("checkpoint.every=null", run_dir="other")
     resume(Path("other"), ["evaluation.every=50"])
-    assert capsys.readouterr().out.count("not the row that was here before") == 1
+    assert capsys.readouterr().out.count("this row has changed since the run was resumed") == 1
 
 
 def test_a_logger_that_breaks_is_said_once_and_never_stops_the_run(in_tmp, monkeypatch, capsys):
