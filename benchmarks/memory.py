@@ -1,4 +1,4 @@
-"""Time and memory of the options of conf/memory, beside `torch.nn.GRU`.
+"""Time and memory of the options of conf/memory, compared with `torch.nn.GRU`.
 
 `python -m benchmarks.memory bench-memory.json docs/memory.md` writes what `run.py memory` measured into a document, as
 the table between its comments `measured`.

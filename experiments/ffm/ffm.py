@@ -29,7 +29,7 @@ def measure(run: LoadedRun, *, beta: float = 0.1) -> Result:
     beta: remaining fraction of a trace
     """
     if not 0 < beta < 1:
-        problem = "is no fraction that is left; expected one above 0 and below 1"
+        problem = "is no fraction; expected one above 0 and below 1"
         raise UserError(f"beta={beta} {problem}; e.g. 0.1")
     as_made = assemble(run.config, num_envs=1)
     as_made.env.close()

@@ -33,7 +33,7 @@ ANSWER_TIMEOUT = 10.0
 
 
 def missing() -> str | None:
-    """Why Ray cannot be used here; None if it can."""
+    """The reason why Ray cannot be used here; None if it can."""
     return None if find_spec("ray") else f"needs Ray, which is not installed; e.g. {extra('ray')}"
 
 

@@ -21,7 +21,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "leaky_rel
 
 
 class ImageEncoder(InputEncoder):
-    """An image through convolutions and a linear layer; previous action, previous reward and start flag beside it.
+    """Convolutions and a linear layer for an image; previous action, previous reward and start flag are appended.
 
         x = [W g(conv_n(.. g(conv_1(obs)) ..)) + b, prev_action, prev_reward, start],   g = phi or phi . LN
 

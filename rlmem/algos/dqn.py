@@ -194,7 +194,7 @@ class PQN(ScaledRewards, EpsilonGreedy, NormedHeadSettings, InMinibatches):
     def loss_gradients(
         self, batch: Batch, *coefficients: float
     ) -> tuple[Tensor, dict[str, Tensor], list[Tensor | None]]:
-        """As `InMinibatches.loss_gradients`; there are no coefficients."""
+        """The gradients of `InMinibatches.loss_gradients`, without coefficients."""
         features = self.agent.trunks.read_critic(batch)
         taken = chosen(self.agent.q(features), self.agent.joint.index(batch.action))
         error = taken - batch.behaviour["target"]

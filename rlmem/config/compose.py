@@ -286,7 +286,9 @@ def _as_text(refusal: Refusal, assigned: Origins, before: Mapping[str, Any], ori
         default = option("memory", str(default_choices()["memory"]))["_target_"]
     example = f"{refusal.path}={to_text(default)}" if source and default != MISSING else None
     source = source or lookup(refusal.path, origins) or "the stored run"
-    where = f"{refusal.path}={to_text(refusal.value)} ({source})"
+    where, group = f"{refusal.path}={to_text(refusal.value)} ({source})", refusal.path.removesuffix("._target_")
+    if source == refusal.value and group in default_choices():  # a class that was typed as GROUP=CLASS
+        where, example = f"{group}={source} ({COMMAND_LINE})", f"{group}={to_text(default_choices()[group])}"
     return sentence(where, refusal.what, near=refusal.near, accepted=refusal.accepted, example=example)
 
 

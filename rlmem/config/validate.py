@@ -159,7 +159,7 @@ def _problem_of_target(path: str, target: Any, supplied: Collection[str], kinds:
     if kinds and not any(makes(factory, kind) for kind in classes):  # the first is often enough
         bases = [kind if isinstance(kind, str) else _name(kind) for kind in kinds]
         says = "" if inspect.isclass(factory) else " (a function says so by its annotation, `-> ...`)"
-        return f"{_name(factory)} gives no {' or '.join(bases)}{says}; e.g. derive it from {bases[0]}"
+        return f"{_name(factory)} gives no {' or '.join(bases)}{says}; derive it from {bases[0]}"
     return None
 
 
