@@ -234,11 +234,10 @@ def open_agent(
     run_dir: Path, which: int | str | None = None, device: str = "cpu", seed: int = 0, trust: bool = False
 ) -> TrainedAgent:
     """The agent of a checkpoint of a run; see `rlmem.Run.agent`."""
-    trained = open_trained(run_dir, which, [f"device={device}"], trust)
-    env, step = trained.parts.env, trained.step
-    env.close()
-    spaces_of_env = (env.single_observation_space, env.single_action_space)
-    return TrainedAgent(trained.parts.agent, *spaces_of_env, step, trained.parts.device, trained.exploration, seed)
+    parts, state = open_trained(run_dir, which, [f"device={device}"], trust)
+    parts.env.close()
+    spaces_of_env = (parts.env.single_observation_space, parts.env.single_action_space)
+    return TrainedAgent(parts.agent, *spaces_of_env, state["step"], parts.device, parts.exploration, seed)
 
 
 def leaves_read(network: Agent, observation_space: Space) -> dict[str, Space]:
