@@ -129,9 +129,9 @@ class Pool:
 
     def _fill(self) -> None:
         at_work = {child.job.number for child in self.children}
-        for job in self.manifest.claimed(self.owner):
-            if job.number not in at_work:  # an error after its claim kept it from starting
-                self.manifest.release(job)
+        for claimed in self.manifest.claimed(self.owner):
+            if claimed.number not in at_work:  # an error after its claim kept it from starting
+                self.manifest.release(claimed)
         while self.stop is None and len(self.children) < self.places:
             job = self.manifest.claim(self.owner, self._busy, self.options.only)
             if job is not None:

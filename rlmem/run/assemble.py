@@ -151,16 +151,11 @@ def with_encoder(config: Config, observation_space: Space) -> Config:
     if len(names) == 1 or _reads_leaves(config.values["encoder"]):
         return config
     needed, shared = several_parts()
-    if any(line.startswith("encoder=") for line in config.overrides):
-        problem = f"reads one part of an observation, and that of env={config.choices['env']} has: {', '.join(names)}"
-        raise UserError(f"encoder={chosen}: {problem}; e.g. encoder={needed}")
     for line in config.overrides:
-        path, equals, _ = line.lstrip("+").partition("=")
-        if equals and path.startswith("encoder.") and path.removeprefix("encoder.") not in shared:
-            problem = (
-                f"is for encoder={chosen}, and env={config.choices['env']} needs encoder={needed}: {SEVERAL_PARTS}"
-            )
-            raise UserError(f"{line}: {problem}; e.g. encoder={needed}, or without {path}")
+        path = line.lstrip("+").partition("=")[0]
+        if path == "encoder" or (path.startswith("encoder.") and path.removeprefix("encoder.") not in shared):
+            problem = f"encoder={chosen} reads one part of an observation, and that of env={config.choices['env']} has"
+            raise UserError(f"{line}: {problem}: {', '.join(names)}; e.g. encoder={needed}, without {path}")
     before = config.values["encoder"]
     encoder = option("encoder", needed) | {key: before[key] for key in shared if key in before}
     return replace(

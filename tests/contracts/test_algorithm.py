@@ -10,11 +10,10 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from helpers import one_of_each_class, options
+from helpers import entry, one_of_each_class, options
 from small_runs import CONTINUOUS, DISCRETE, LIVED, MATRIX, OFF_POLICY, REPLAYED, SCHEMES
 
 from rlmem.config.compose import Config, load
-from rlmem.record.metrics import entry
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.train import train
 

@@ -10,7 +10,7 @@ import torch
 import yaml
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from helpers import fast_only, make_memory
+from helpers import entry, fast_only, make_memory
 from hydra.utils import instantiate
 from leafy import SPACES, Leafy
 from rlmem_envs.core.batched import BatchedEnv
@@ -32,7 +32,6 @@ from rlmem.config.paths import conf_dir
 from rlmem.core.errors import Fault, UserError
 from rlmem.core.spaces import JointActions, chosen, leaves
 from rlmem.record.checkpoint import Checkpoints
-from rlmem.record.metrics import entry
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.train import train
 from rlmem.share.write import export

@@ -1,5 +1,6 @@
 """Shared helpers of the tests: small runs, comparison of runs, kills, and the memories of `conf/`."""
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -21,6 +22,7 @@ from rlmem.config.paths import conf_dir
 from rlmem.config.targets import annotation, build, locate, parameters
 from rlmem.loops.base import Loop
 from rlmem.record.checkpoint import Checkpoints
+from rlmem.record.metrics import METRICS
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.train import resume, train
 from rlmem.scan import library
@@ -247,3 +249,11 @@ def forget_kernels() -> None:
     """Look for the compiled kernels again at their next use, as a new process does."""
     library.missing.cache_clear()
     library.library.cache_clear()
+
+
+@cache
+def entry(key: str) -> str | None:
+    """The name in `METRICS` of a key of metrics.jsonl; None: it is not described."""
+    places = {"ALGO": r"\w+", "POLICY": "(?:greedy|sampled)", "RATE": r"[\d.e-]+", "PART": r"\w+"}
+    patterns = {name: re.sub("|".join(places), lambda match: places[match[0]], name) for name in METRICS}
+    return key if key in METRICS else next((name for name in METRICS if re.fullmatch(patterns[name], key)), None)

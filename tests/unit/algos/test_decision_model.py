@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers import entry
 from recordings import provide_recording, recording
 from rlmem_envs.occlusion.cartpole import CartPole
 from rlmem_envs.occlusion.pendulum import Pendulum
@@ -23,7 +24,6 @@ from rlmem.config.compose import load
 from rlmem.core.errors import UserError
 from rlmem.core.seeding import Streams
 from rlmem.core.types import Inputs
-from rlmem.record.metrics import entry
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.assemble import Parts, assemble
 from rlmem.run.dataset import from_runs

@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from helpers import ROOT
+from helpers import ROOT, entry
 from recordings import provide_recording, recording
 from rlmem_envs.occlusion.pendulum import Pendulum
 from rlmem_envs.temporal_order import TemporalOrder, TemporalOrderStream
@@ -26,7 +26,6 @@ from rlmem.jobs.search import propose
 from rlmem.jobs.spec import SweepSpec, axes, probes, specify
 from rlmem.jobs.status import objective
 from rlmem.record.checkpoint import Checkpoints, read
-from rlmem.record.metrics import entry
 from rlmem.record.recorder import read_jsonl
 from rlmem.run.assemble import Parts, assemble
 from rlmem.run.evaluate import evaluate_run
