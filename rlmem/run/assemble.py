@@ -32,7 +32,7 @@ from rlmem.core.seeding import Streams
 from rlmem.core.spaces import is_tree, leaves
 from rlmem.loops.parts import Training
 from rlmem.record.checkpoint import State
-from rlmem.run.forecast import large_agent, require_memory
+from rlmem.run.forecast import large_agent, require_environments, require_memory
 from rlmem.run.nodes import (
     EVAL_ENVS,
     MANY_ENVS,
@@ -41,6 +41,7 @@ from rlmem.run.nodes import (
     make_evaluation_env,
     make_source,
     read_leaves,
+    require_number,
     require_same_spaces,
 )
 from rlmem.run.stored import load_agent, stored_config
@@ -86,7 +87,9 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
 
     asked = num_envs or _share_of_envs(config, algo, device) or config.values["env"].get("num_envs")
     only_one = asked is not None and (dry_run or asked > MANY_ENVS)
-    env = make_source(config, asked, only_one, exact=learns)
+    env = make_source(config, 1 if only_one else asked)
+    if only_one:
+        require_environments(env, asked or 1)
     config = with_encoder(config, env.single_observation_space)
     if replaced := config.values["env"].get("evaluation"):
         with closing(make_evaluation_env(config, 1)) as other:
@@ -112,8 +115,10 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
         require_memory(plan, agent, outline.storage, device)
     if only_one and not dry_run:
         env.close()
-        env = make_source(config, asked, exact=learns)
+        env = make_source(config, asked)
         plan = replace(plan, env=env)
+    if learns and not (dry_run and getattr(env, "num_envs", 1) == 1):
+        require_number(config, env, asked)
     makers = partial(_make_evaluation_envs, config), partial(_make_actor, config)
     return Parts(algo, settings, streams, device, env, agent, batching, rows, *makers, config, plan, outline)
 

@@ -25,7 +25,6 @@ from rlmem.memory.base import Memory
 from rlmem.memory.brc import BRC
 from rlmem.memory.gru import GRU, LSTM
 from rlmem.memory.xlstm import SLSTM
-from rlmem.run.forecast import require_environments
 from rlmem.scan import native, triton_scan
 
 
@@ -136,40 +135,28 @@ def make_env(config: Config, num_envs: int | None = None, every_leaf: bool = Fal
 
     every_leaf: whether observations of several parts have all of them, not only those that an agent of `config` reads
     """
-    env = make_source(config, num_envs, every_leaf=every_leaf)
+    env = make_source(config, num_envs, every_leaf)
     if not isinstance(env, VectorEnv):
         problem = "holds labelled sequences, in which nothing acts"
         raise UserError(f"env={config.choices['env']}: {problem}; e.g. env={default_choices()['env']}")
+    require_number(config, env, num_envs)
     return env
 
 
-def make_source(
-    config: Config,
-    num_envs: int | None = None,
-    only_one: bool = False,
-    every_leaf: bool = False,
-    exact: bool = True,
-) -> Any:
-    """What `env` describes: environments, or a `Labelled`. Raises UserError.
-
-    only_one: a single one, if `num_envs` fit in memory
-    every_leaf: see `make_env`
-    exact: whether a vector of another number of environments than `num_envs` is refused
-    """
+def make_source(config: Config, num_envs: int | None = None, every_leaf: bool = False) -> Any:
+    """What `env` describes, the arguments being as for `make_env`: environments, or a `Labelled`. Raises UserError."""
     node = {key: value for key, value in config.values["env"].items() if key != "evaluation"}
-    asked = num_envs or node.get("num_envs")
-    if only_one or (asked or 1) > MANY_ENVS:
-        one = _make(config, node, 1)
-        require_environments(one, asked or 1)
-        if only_one and not (exact and getattr(one, "num_envs", 1) > 1):
-            return one
-        one.close()
-    source = _make(config, node, num_envs, every_leaf=every_leaf)
-    if exact and asked is not None and isinstance(source, VectorEnv) and source.num_envs != asked:
+    return _make(config, node, num_envs, every_leaf=every_leaf)
+
+
+def require_number(config: Config, source: Any, num_envs: int | None) -> None:
+    """Close a vector of another number of environments than `num_envs`, or else `env.num_envs`, and raise UserError."""
+    asked = num_envs or config.values["env"].get("num_envs")
+    if asked is not None and isinstance(source, VectorEnv) and source.num_envs != asked:
         source.close()
-        problem = f"{node['_target_']} returned {source.num_envs} environments; expected {asked}, its argument num_envs"
-        raise UserError(f"env={config.choices['env']}: {problem}; e.g. env.num_envs={source.num_envs}")
-    return source
+        problem = f"{config.values['env']['_target_']} returned {source.num_envs} environments; expected {asked}"
+        example = f"env.num_envs={source.num_envs}"
+        raise UserError(f"env={config.choices['env']}: {problem}, its argument num_envs; e.g. {example}")
 
 
 def evaluation_node(config: Config, fixed: Collection[str] = ()) -> dict[str, Any]:
