@@ -61,15 +61,16 @@ def is_about_all(override: Override) -> bool:
 
 def choose(overrides: Sequence[str]) -> Launcher:
     """The launcher of a command line, checked. Raises UserError with every problem."""
-    with config_loader() as loader:
+    with config_loader():
         parsed = parse(overrides)[0]
         ours = [override for override in parsed if override.key_or_group.partition(".")[0] == "launcher"]
         hydra = [str(override.input_line) for override in parsed if override.is_hydra_override()]
         choices = [override for override in ours if override.key_or_group == "launcher"]
+        for choice in choices:
+            line = str(choice.input_line)
+            if line.startswith(("+", "~")) or not isinstance(choice.value(), str):
+                raise mistake(line, "expected one launcher, without `+` or `~`", example=EXAMPLE)
         try:
-            options = loader.get_group_options("launcher", config_name="config", overrides=hydra)
-            if problems := [p for choice in choices if (p := _problem_of_choice(choice, sorted(options)))]:
-                raise UserError(*problems)
             chosen = [f"+{choice.input_line}" for choice in choices[-1:]]
             tree = compose("config", overrides=[*chosen, *hydra], return_hydra_config=True)
         except FAILURES as error:
@@ -85,19 +86,6 @@ def choose(overrides: Sequence[str]) -> Launcher:
     written: Any = OmegaConf.to_container(tree.hydra.sweep)  # not resolved: every job does that itself
     folder, subdir = str(tree.hydra.sweep.dir), str(written["subdir"])
     return Launcher(tree.hydra.runtime.choices["hydra/launcher"], tuple(lines), folder, subdir)
-
-
-def _problem_of_choice(choice: Override, options: Sequence[str]) -> str | None:
-    line, name, near = str(choice.input_line), choice.value(), list[str]()
-    if choice.type is None or line.startswith(("+", "~")):
-        problem = "choose a launcher without `+` or `~`"
-    elif choice.is_sweep_override() or isinstance(name, (list, dict)):
-        problem = "one launcher runs all jobs"
-    elif name not in options:
-        problem, near = "no such launcher", nearest(name, options)
-    else:
-        return None
-    return sentence(line, problem, near=near, accepted=options, example=EXAMPLE)
 
 
 def _problem_of_key(tree: DictConfig, override: Override, name: str) -> str | None:
@@ -127,13 +115,14 @@ def _problem_of_key(tree: DictConfig, override: Override, name: str) -> str | No
 def _not_composed(error: BaseException, choices: Sequence[Override]) -> str:
     """What to say of a launcher that Hydra does not find, or of another failure to compose it."""
     group, _, name = (getattr(error, "missing_cfg_file", None) or "").rpartition("/")
-    if group != "hydra/launcher":
+    if group not in ("launcher", "hydra/launcher"):
         return root_cause(error)
     where = str(choices[-1].input_line) if choices else f"hydra/launcher={name}"
-    if name in EXTRAS:
+    if name in EXTRAS and group == "hydra/launcher":
         return sentence(where, "its package is not installed", example=extra(EXTRAS[name]))
     accepted = sorted(getattr(error, "options", None) or ())
-    return sentence(where, "Hydra has no such launcher", near=nearest(name, accepted), accepted=accepted)
+    problem = f"{'no' if group == 'launcher' else 'Hydra has no'} such launcher"
+    return sentence(where, problem, near=nearest(name, accepted), accepted=accepted, example=EXAMPLE)
 
 
 class Failed(str):
