@@ -4,8 +4,6 @@ A job belongs to the process that claimed it until that process releases it or n
 the manifest. Every method is one transaction: it has happened or it has not.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """The state of a sweep: the table of `rlmem sweep status`, and what a sweep prints while it runs."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence

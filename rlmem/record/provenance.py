@@ -51,12 +51,8 @@ def require_readable(number: int, where: object, written: Mapping[str, Any]) -> 
         return
     version, commit = str(written.get("rlmem")), re.match(r"[0-9a-f]{40}", str(written.get("git")))
     by = f"rlmem {version}" if re.fullmatch(r"\d[\w.+]{,30}", version) else "another version of rlmem"
-    if number > FORMAT:
-        problem = f"was written by {by} in format {number}; rlmem {__version__} reads formats up to {FORMAT}"
-        example = f"pip install git+{HOME}{f'@{commit[0]}' if commit else ''}"
-    else:
-        problem = f"was written by an early {by}, which can read it"
-        example = f"pip install git+{HOME}@{commit[0]}" if commit else f"a clone of {HOME} at the commit that wrote it"
+    problem = f"was written by {by} in format {number}; rlmem {__version__} reads formats {OLDEST} to {FORMAT}"
+    example = f"pip install git+{HOME}{f'@{commit[0]}' if commit else ''}"
     raise OtherFormat(sentence(str(where), problem, example=example))
 
 

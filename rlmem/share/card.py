@@ -1,7 +1,5 @@
 """Cards of agents, and what a repository holds of a run: data alone, and no path or host."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from copy import deepcopy
