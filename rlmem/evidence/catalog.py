@@ -200,7 +200,7 @@ def find(item: str) -> Experiment:
         near = nearest(name, known) or nearest(name, [name.partition("/")[2] for name in known])
         papers = sorted({name.partition("/")[0] + "/..." for name in known})
         raise mistake(item, "no such experiment", near=near, accepted=papers, example="rlmem list experiment")
-    return experiment.known_as(name, experiment.text, registration.read(folder / registration.FILE).get(name, {}))
+    return experiment.known_as(name, experiment.text, registration.read(folder / registration.FILE, name))
 
 
 def register(item: str, budget: str) -> str:
