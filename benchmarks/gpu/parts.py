@@ -267,8 +267,6 @@ PARTS: dict[str, Callable[[Setting, Numbers], Verdicts]] = {
     "published": published,
 }
 """Name -> a function that fills in the numbers of a part and judges them, in less than eight minutes on a GPU."""
-UNTIMED = ("tests", "check")
-"""Parts that time nothing."""
 
 
 def main() -> None:

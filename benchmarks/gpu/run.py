@@ -4,7 +4,7 @@
 
 Each part runs in a process of its own, for at most eight minutes, and its numbers and verdicts are added to the file,
 so that several calls can share the work: a part that the file has from the same commit, device and version of torch is
-not measured again. Parts that time nothing run first, side by side. Exit code 1 if a part failed or missed a goal; a
+not measured again. Exit code 1 if a part failed or missed a goal; a
 dry run has no goals, it shows that every part works.
 """
 
@@ -24,44 +24,32 @@ ROOT = Path(__file__).parents[2]
 MINUTES = 8
 
 
-class Part:
-    """A part that is measured in a process of its own, which begins at once.
+def measured(name: str, dry: bool) -> dict[str, Any]:
+    """The numbers and verdicts of a part, which runs in a process of its own, and the `seconds` that it took.
 
-    name: of the part
-    dry: whether sizes are tiny
+    If it failed, there is an `error` as well.
     """
-
-    def __init__(self, name: str, dry: bool):
-        self.folder, self.began = tempfile.TemporaryDirectory(), perf_counter()
-        self.file = Path(self.folder.name, "part.json")
-        script = str(Path(__file__).with_name("parts.py"))
-        command = [sys.executable, script, name, str(self.file), *(["--dry"] if dry else [])]
-        paths = [str(ROOT), str(ROOT / "envs"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    script, began = str(Path(__file__).with_name("parts.py")), perf_counter()
+    paths = [str(ROOT), str(ROOT / "envs"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "part.json")
+        command = [sys.executable, script, name, str(file), *(["--dry"] if dry else [])]
         pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **pipes)
-
-    def measured(self) -> dict[str, Any]:
-        """Its numbers, verdicts and `seconds` when it has ended; if it failed, `error` and what it had kept."""
-        error = ""
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **pipes)
+        part: dict[str, Any] = {}
         try:
-            _, stderr = self.process.communicate(timeout=60 * MINUTES)
-            if self.process.returncode or not self.file.exists():
-                error = stderr.strip()[-2000:] or f"exit code {self.process.returncode}"
+            _, stderr = process.communicate(timeout=60 * MINUTES)
+            if process.returncode or not file.exists():
+                part["error"] = stderr.strip()[-2000:] or f"exit code {process.returncode}"
         except subprocess.TimeoutExpired:
-            error = f"did not end within {MINUTES:.3g} minutes"
-        numbers: dict[str, Any] = json.loads(self.file.read_text()) if self.file.exists() else {}
-        if error:
-            numbers["error"] = error
-        self.end()
-        return numbers | {"seconds": round(perf_counter() - self.began, 1)}
-
-    def end(self) -> None:
-        """End it with the processes that it started."""
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.communicate()
-        self.folder.cleanup()
+            part["error"] = f"did not end within {MINUTES:.3g} minutes"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
+                process.communicate()
+        numbers = json.loads(file.read_text()) if file.exists() else {}
+    return numbers | part | {"seconds": round(perf_counter() - began, 1)}
 
 
 def lines(name: str, part: dict[str, Any], dry: bool) -> list[str]:
@@ -109,7 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         import pytest  # noqa: F401  (the part `tests` needs it)
         import torch
-        from parts import PARTS, UNTIMED
+        from parts import PARTS
 
         from rlmem.evidence.bench.skeleton import machine
         from rlmem.record.rundir import write_atomically
@@ -131,28 +119,19 @@ def main(arguments: list[str] | None = None) -> int:
     result: dict[str, Any] = {"parts": {}}
     if path is not None and path.exists():
         result = json.loads(path.read_text())
-    asked = sorted(options.parts or PARTS, key=lambda name: name not in UNTIMED)
 
     def is_known(name: str) -> bool:
         part = result["parts"].get(name, {})
         return kind["commit"] is not None and part.get("of") == kind and "error" not in part
 
-    due = [name for name in asked if options.again or not is_known(name)]
-    running = {name: Part(name, options.dry) for name in due if name in UNTIMED}
-    try:
-        for name in asked:
-            if name in due:
-                if name not in running:
-                    running[name] = Part(name, options.dry)
-                result["parts"][name] = running[name].measured() | {"of": kind, "machine": about}
-                running.pop(name)
-                if path is not None:
-                    write_atomically(path, json.dumps(result, indent=1) + "\n")
-            part = result["parts"][name]
-            print(f"{name} ({part['seconds']:.0f} s)", *lines(name, part, options.dry), sep="\n  ", flush=True)
-    finally:
-        for left in running.values():
-            left.end()
+    asked = options.parts or [*PARTS]
+    for name in asked:
+        if options.again or not is_known(name):
+            result["parts"][name] = measured(name, options.dry) | {"of": kind, "machine": about}
+            if path is not None:
+                write_atomically(path, json.dumps(result, indent=1) + "\n")
+        part = result["parts"][name]
+        print(f"{name} ({part['seconds']:.0f} s)", *lines(name, part, options.dry), sep="\n  ", flush=True)
     return 0 if all(holds(result["parts"][name], options.dry) for name in asked) else 1
 
 

@@ -15,7 +15,7 @@ from rlmem.evidence import catalog
 from rlmem.evidence.items import runner_of
 from rlmem.evidence.tables import tables
 from rlmem.evidence.verdict import Outcome
-from rlmem.jobs.run import Options
+from rlmem.jobs.pool import Options
 
 
 @dataclass(frozen=True)

@@ -224,7 +224,7 @@ def pull(repo: str, path: str | Path | None = None, revision: str | None = None,
     """
     from rlmem.share.hub import pull as download
 
-    return Run(download(repo, None if path is None else absolute(path), revision).path, trust)
+    return Run(download(repo, None if path is None else absolute(path), revision)[0], trust)
 
 
 def _train(begin: Callable[[Console | None], course.Finished], verbose: bool) -> Path:

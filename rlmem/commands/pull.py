@@ -20,10 +20,10 @@ def run(repo: Text, *, out: Run | None = None, revision: Text | None = None) -> 
     from rlmem.share.hub import pull
 
     with stdout_to_stderr():
-        done = pull(repo, out, revision)
-    show(f"{done.path}: the agent of step {done.step:,} of {repo}, commit {done.commit[:8]}")
+        run_dir, done = pull(repo, out, revision)
+    show(f"{run_dir}: the agent of step {done.step:,} of {repo}, commit {done.commit[:8]}")
     if done.foreign:
         show(f"  it names what is not rlmem's and did not come with it: {', '.join(done.foreign)}")
-        show(f"  if you have it and know it: rlmem eval {shell(done.path)} --trust")
+        show(f"  if you have it and know it: rlmem eval {shell(run_dir)} --trust")
     else:
-        show(f"  rlmem eval {shell(done.path)}")
+        show(f"  rlmem eval {shell(run_dir)}")

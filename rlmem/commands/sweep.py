@@ -35,7 +35,6 @@ def run(
     maximize: Flag = False,
     minimize: Flag = False,
     json: Flag = False,
-    watch: Flag = False,
 ) -> int:
     """Run one job per combination of values, each in a process and a run directory of its own. The same command
     again continues the sweep: finished jobs are skipped, interrupted ones resumed.
@@ -50,7 +49,6 @@ def run(
     maximize: search for a high return (the default)
     minimize: search for a low return
     json: status: print JSON only
-    watch: status: keep the table up to date
 
     Examples:
         memory=ffm,gru seed=0,1,2 env=repeat_first
@@ -58,11 +56,11 @@ def run(
         --pair "env=repeat_first,autoencode algo.gamma=0.9,0.99" seed=0,1
         my_sweep.yaml --jobs 4
         sweeps/my_sweep --retry-failed                   continue a directory
-        status sweeps/my_sweep --watch
+        status sweeps/my_sweep
         --trials 20 algo.lr='tag(log, interval(1e-5,1e-2))' memory=ffm,gru
     """
     if what[:1] == ["status"]:
-        _print_status(what[1:], json, watch)
+        _print_status(what[1:], json)
         return 0
     if maximize and minimize:
         raise UserError("rlmem sweep: --maximize and --minimize exclude each other; e.g. --trials 20 --minimize")
@@ -107,17 +105,14 @@ def _place(places: list[str]) -> Path | None:
     return path
 
 
-def _print_status(folders: Sequence[str], json: bool, watch: bool) -> None:
+def _print_status(folders: Sequence[str], json: bool) -> None:
     folder = directory_of_status("sweep", folders, "sweeps/mine")
     from rlmem.jobs.manifest import holds_sweep
     from rlmem.jobs.status import as_json, print_table
-    from rlmem.jobs.status import watch as keep_up_to_date
 
     if not holds_sweep(folder):
         raise mistake(str(folder), "holds no sweep", example="rlmem sweep status sweeps/mine")
     if json:
         show(as_json(folder))
-    elif watch:
-        keep_up_to_date(folder)
     else:
         print_table(folder)

@@ -157,10 +157,10 @@ class PoolFlags:
     trust: Trust = False
 
     def options(self, **more: Any) -> Any:
-        """The `rlmem.jobs.run.Options` of these flags and of `more`."""
+        """The `rlmem.jobs.pool.Options` of these flags and of `more`."""
         if self.per_gpu and not self.gpus:
             raise UserError(f"--per-gpu {self.per_gpu}: needs --gpus; e.g. --gpus 0,1 --per-gpu 2")
-        from rlmem.jobs.run import Options
+        from rlmem.jobs.pool import Options
 
         return Options(
             self.jobs, self.gpus, self.per_gpu or 1, retry_failed=self.retry_failed, trust=self.trust, **more

@@ -14,7 +14,7 @@ def run(overrides: Overrides, *, multirun: Flag = False, dry_run: Flag = False) 
 
     overrides: group=option or key=value
     multirun -m: one job per combination of comma-separated values
-    dry_run: check everything and print the summary only
+    dry_run: check everything and print the summary only; with -m, list the jobs
 
     Examples:
         memory=ffm env=repeat_previous seed=1
@@ -38,13 +38,14 @@ def run(overrides: Overrides, *, multirun: Flag = False, dry_run: Flag = False) 
 
 def _multirun(overrides: Sequence[str], dry_run: bool) -> int:
     from rlmem.core.parallel import launched
-    from rlmem.jobs.multirun import check, launch, plans
+    from rlmem.jobs.multirun import check, launch
 
     configs = check(overrides)
     if (there := launched()) and there.size > 1:
         raise UserError("-m: torchrun starts the processes of one run; e.g. rlmem train -m seed=0,1 trainer.devices=2")
     if dry_run:
-        show("\n\n".join(plans(configs)))
+        lines = [f"{number}  {' '.join(config.overrides) or '(defaults)'}" for number, config in enumerate(configs)]
+        show("\n".join([*lines, f"{len(configs)} jobs"]))
         return 0
     failed = launch(overrides)
     for job in failed:

@@ -36,7 +36,7 @@ from rlmem.evidence.registration import Registration
 from rlmem.evidence.tables import write
 from rlmem.evidence.verdict import Outcome
 from rlmem.jobs.manifest import holds_sweep
-from rlmem.jobs.run import Options
+from rlmem.jobs.pool import Options
 from rlmem.record import rundir
 from rlmem.record.facts import short_commit
 from rlmem.record.provenance import git_commit

@@ -32,9 +32,10 @@ from rlmem.evidence.runner import Collected, Runner
 from rlmem.evidence.sections import AnalysisSection
 from rlmem.jobs.manifest import Job, Manifest
 from rlmem.jobs.multirun import check_jobs
+from rlmem.jobs.pool import Options
 from rlmem.jobs.population.spec import PopulationSpec, holds_population, populate, start
 from rlmem.jobs.population.spec import read as population_in
-from rlmem.jobs.run import Options, config_hash, sweep
+from rlmem.jobs.run import config_hash, sweep
 from rlmem.jobs.spec import SweepSpec
 from rlmem.record import rundir
 from rlmem.record.checkpoint import step_of

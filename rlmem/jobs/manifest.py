@@ -10,13 +10,12 @@ import json
 import os
 import platform
 import re
-import secrets
 import sqlite3
 import sys
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
@@ -44,28 +43,15 @@ TABLES = (
 
 
 @dataclass(frozen=True)
-class Owner:
-    """A process of a machine that works on jobs; `start` names its lock (`Manifest.working`)."""
-
-    host: str
-    pid: int
-    start: str
-
-    @classmethod
-    def me(cls) -> Owner:
-        return cls(platform.node(), os.getpid(), secrets.token_hex(8))
-
-
-@dataclass(frozen=True)
 class Job:
     """A job as the manifest has it at the time of reading, or a new one; times are seconds since 1970.
 
     `number` counts from 1, and `name` is that of the run directory; for a new job it is what follows the number there.
     `overrides` are the command line of its run without its run directory, `config_hash` is equal for equal
-    configurations, `threads` None stands for all cores, and `params` is what a search drew, as JSON. `host`, `pid` and
-    `start` are the Owner that has the job or had it last, with its last sign of life (`heartbeat`), exit code and
-    error. `failures` are those of its `attempts` that failed, and `result` is the objective at the end of its run. A
-    new job with an `error` cannot run.
+    configurations, `threads` None stands for all cores, and `params` is what a search drew, as JSON. `host` and `pid`
+    are those of the process that has the job or had it last, `start` names its lock (`Manifest.working`), and exit code
+    and error are its last ones; `heartbeat` is of earlier versions. `failures` are those of its `attempts` that failed,
+    and `result` is the objective at the end of its run. A new job with an `error` cannot run.
     """
 
     name: str
@@ -222,19 +208,20 @@ class Manifest:
                 self._insert(new)
         return new is not None
 
-    def claim(self, owner: Owner, busy: Callable[[str], bool], only: Container[str] | None = None) -> Job | None:
-        """Take a job for `owner` that no process works on: new ones first, then those that failed before.
+    def claim(self, owner: str, busy: Callable[[str], bool], only: Container[str] | None = None) -> Job | None:
+        """Take a job that no process works on, for this one: new ones first, then those that failed before.
 
+        owner: the name of this process's lock (`working`)
         busy: whether a process still trains in the run directory of this name, whatever the manifest says
         only: the configuration hashes of the jobs that may be taken; None: all
         """
         with self._transaction():
             for job in self.left(only):
-                is_left = self.state(job) == "interrupted" and job.start != owner.start
+                is_left = self.state(job) == "interrupted" and job.start != owner
                 if (job.state == "waiting" or is_left) and not busy(job.name):
-                    now = time.time()
-                    begun = {"state": "running", "started": now, "heartbeat": now, "ended": None, "exit_code": None}
-                    values = {"attempts": job.attempts + 1, **begun, **asdict(owner)}
+                    values: dict[str, Any] = {"host": platform.node(), "pid": os.getpid(), "start": owner}
+                    values |= {"state": "running", "started": time.time(), "ended": None, "exit_code": None}
+                    values |= {"attempts": job.attempts + 1}
                     self._update(values, "number = ?", job.number)
                     if is_left and (lock := self._lock_of(job)) and not self._select(MINE, job.start):
                         lock.unlink(missing_ok=True)  # of a process that is gone and has no jobs left
@@ -260,19 +247,18 @@ class Manifest:
         return self._lock_file(start) if re.fullmatch("[0-9a-f]{16}", start) else None
 
     @contextmanager
-    def working(self, owner: Owner) -> Iterator[None]:
-        """Hold the lock of `owner`, while the jobs that it claims are its own."""
-        path = self._lock_file(owner.start)
+    def working(self, owner: str) -> Iterator[None]:
+        """Hold the lock `owner`, 16 hexadecimal digits, while the jobs that it claims are its own."""
+        path = self._lock_file(owner)
         try:
             with rundir.lock(self.folder, path.name):
                 yield
         finally:
             path.unlink(missing_ok=True)
 
-    def beat(self, owner: Owner) -> list[Job]:
-        """Record a heartbeat of `owner`; returns the jobs that it has."""
-        self._update({"heartbeat": time.time()}, MINE, owner.start)
-        return self._select(MINE, owner.start)
+    def claimed(self, owner: str) -> list[Job]:
+        """The jobs that a process has."""
+        return self._select(MINE, owner)
 
     def finish(self, job: Job, result: float | None) -> None:
         """Record that a job is done, with the objective at its end."""

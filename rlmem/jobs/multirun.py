@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import partial
@@ -184,17 +184,6 @@ def check_jobs(
     return configs
 
 
-def plans(configs: Iterable[Config]) -> Iterator[str]:
-    """The summaries of checked jobs that are not started; for a job that needs another machine, what this one lacks."""
-    from rlmem.run.train import plan
-
-    for config in configs:
-        try:
-            yield plan(config)
-        except NotHere as error:
-            yield str(error)
-
-
 def jobs_of(overrides: Sequence[str]) -> list[Lines]:
     """The readable overrides of every job, in the order of a sweep, without those of the launcher and of Hydra."""
     own = [str(override.input_line) for override in parse(overrides)[0] if not is_about_all(override)]
@@ -282,12 +271,9 @@ def _run_directory(overrides: Lines, subdir: str) -> list[str]:
     if subdir == "." or "run_dir" in keys:
         return []
     config, hydra = load(overrides), HydraConfig.get()
-    naming = hydra.job.config.override_dirname
     about: Any = OmegaConf.to_container(hydra)
-    words = sorted(
-        line for line in overrides if line.partition("=")[0] not in ("hydra.searchpath", *naming.exclude_keys)
-    )
-    about["job"]["override_dirname"] = naming.item_sep.join(words).replace("=", naming.kv_sep)
+    words = sorted(line for line in overrides if not line.startswith("hydra.searchpath="))
+    about["job"]["override_dirname"] = ",".join(words)
     about["runtime"]["choices"] |= config.choices
     place = OmegaConf.create(config.values | {"hydra": about, "place": subdir}).place
     run_dir = assignment("run_dir", os.path.relpath(os.path.join(hydra.sweep.dir, place)))

@@ -1,18 +1,19 @@
 """The process pool: one loop in the main thread starts, watches and stops several jobs at once; CUDA MPS for them."""
 
 import os
+import platform
 import re
+import secrets
 import shutil
 import signal
 import sqlite3
 import subprocess
 import tempfile
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
-from math import inf
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from time import monotonic, sleep, time
@@ -21,16 +22,41 @@ from rlmem.config.overrides import assignment
 from rlmem.core import processes
 from rlmem.core.command import NOTICE, REQUEUE, STOP_SIGNALS, stopping_politely
 from rlmem.core.hardware import cores
-from rlmem.jobs.manifest import Job, Manifest, Owner
+from rlmem.jobs.manifest import Job, Manifest
 from rlmem.jobs.status import View, log_file, objective, tail
 from rlmem.record import rundir
 
-TICK, LOOK, BEAT, GRACE = 0.1, 2.0, 15.0, 1.0
-"""Seconds between checks of the processes, checks of the manifest for work, and heartbeats, and seconds to wait for a
-signal to reach the jobs directly before the sweep passes it on."""
+TICK, LOOK = 0.1, 2.0
+"""Seconds between checks of the processes, and checks of the manifest for work."""
 
 STOPPED = {REQUEUE, 130} | {-number for number in STOP_SIGNALS}
 """Exit codes of a run that was asked to stop; one that was still starting had nothing to save."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to work on a sweep, which may differ every time.
+
+    places: jobs at once; None: as many as there are cores for
+    gpus: devices to spread the jobs over
+    per_gpu: jobs at once on each of these devices
+    retries: failures of a job after which it is tried again
+    retry_failed: whether failed jobs get all their attempts again
+    trials: jobs of a search in all; None: as many as before
+    trust: whether jobs that another user wrote are accepted
+    only: configuration hashes of the jobs to work on; None: all
+    again: the command that goes on with this work, in messages; None: `rlmem sweep DIR`
+    """
+
+    places: int | None = None
+    gpus: tuple[str, ...] = ()
+    per_gpu: int = 1
+    retries: int = 1
+    retry_failed: bool = False
+    trials: int | None = None
+    trust: bool = False
+    only: frozenset[str] | None = None
+    again: str | None = None
 
 
 @dataclass(frozen=True)
@@ -49,25 +75,19 @@ class Pool:
     Results are in the manifest before the next job starts, so that the sweep itself may be killed at any moment.
 
     places: jobs at once
-    gpus: devices to spread the jobs over
-    retries: failures of a job after which it is tried again
-    only: configuration hashes of the jobs to work on; None: all
     more: adds a job to the manifest if there is one to add, and returns whether it did
     """
 
     manifest: Manifest
     view: View
+    options: Options
     places: int
-    gpus: Sequence[str] = ()
-    retries: int = 1
-    only: Container[str] | None = None
     more: Callable[[], bool] = lambda: False
-    owner: Owner = field(default_factory=Owner.me)
+    owner: str = field(default_factory=lambda: secrets.token_hex(8))
     children: list[Child] = field(default_factory=list)
     stop: BaseException | None = None
-    ask_at: float | None = None
+    asked: bool = False
     next_look: float = 0.0
-    next_beat: float = 0.0
     trouble: str = ""
 
     def run(self) -> None:
@@ -80,7 +100,7 @@ class Pool:
             except BaseException as error:
                 self._abandon(kill=isinstance(error, KeyboardInterrupt))
                 raise
-        if self.stop is not None and self.manifest.left(self.only):
+        if self.stop is not None and self.manifest.left(self.options.only):
             raise self.stop
 
     def _round_or_retry(self) -> bool:
@@ -99,24 +119,21 @@ class Pool:
         if self.stop is not None:
             self._ask_to_stop()
             return not self.children
-        now = monotonic()
-        if now >= self.next_beat:
-            at_work = {child.job.number for child in self.children}
-            for job in self.manifest.beat(self.owner):
-                if job.number not in at_work:  # an error after its claim kept it from starting
-                    self.manifest.release(job)
-            self.next_beat = now + BEAT
-        if ended or now >= self.next_look:
+        if ended or monotonic() >= self.next_look:
             self._fill()
             self.next_look = monotonic() + LOOK
-            if not self.children and not self.manifest.left(self.only):
+            if not self.children and not self.manifest.left(self.options.only):
                 return True
         self.view.refresh()
         return False
 
     def _fill(self) -> None:
+        at_work = {child.job.number for child in self.children}
+        for job in self.manifest.claimed(self.owner):
+            if job.number not in at_work:  # an error after its claim kept it from starting
+                self.manifest.release(job)
         while self.stop is None and len(self.children) < self.places:
-            job = self.manifest.claim(self.owner, self._busy, self.only)
+            job = self.manifest.claim(self.owner, self._busy, self.options.only)
             if job is not None:
                 self._start(job)
             elif not self.more():
@@ -126,7 +143,7 @@ class Pool:
         return rundir.is_locked(self.manifest.folder / name)
 
     def _start(self, job: Job) -> None:
-        gpu = min(self.gpus, key=[child.gpu for child in self.children].count) if self.gpus else None
+        gpu = min(self.options.gpus, key=[child.gpu for child in self.children].count, default=None)
         log, threads = log_file(self.manifest.folder, job.name), str(job.threads or cores())
         variables = os.environ | {"OMP_NUM_THREADS": threads} | ({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})
         place = assignment("run_dir", str(self.manifest.folder / job.name))
@@ -135,7 +152,7 @@ class Pool:
             log.parent.mkdir(exist_ok=True)
             with open(log, "a", encoding="utf-8") as out:
                 now = datetime.now().isoformat(sep=" ", timespec="seconds")
-                print(f"{HEADER} attempt {job.attempts} on {self.owner.host}, {now}", file=out)
+                print(f"{HEADER} attempt {job.attempts} on {platform.node()}, {now}", file=out)
             process = processes.start(processes.rlmem, arguments, str(log), variables=variables, fresh=threads != "1")
             self.children.append(Child(job, process, gpu))
         except OSError as error:
@@ -160,22 +177,19 @@ class Pool:
         return bool(ended)
 
     def _failed(self, job: Job, code: int, error: str) -> None:
-        last = self.manifest.fail(job, code, error, self.retries)
+        last = self.manifest.fail(job, code, error, self.options.retries)
         self.view.say(f"{job.name}: {error}; {'given up' if last else 'to be tried again'}")
 
     def _ask_to_stop(self) -> None:
         """Ask the jobs, once, to save and stop.
 
         Jobs that the signal has reached directly, as signals of Slurm and systemd do, are skipped: a second request
-        would end them before they save.
+        would end them before they save. (A second one that comes soon counts as the first, `command.SAME`.)
         """
-        if self.ask_at is None:
-            self.ask_at = monotonic() + GRACE
-        elif monotonic() >= self.ask_at:
-            self.ask_at = inf
-            for child in self.children:
-                if NOTICE.strip() not in lines_since_start(log_file(self.manifest.folder, child.job.name)):
-                    child.process.terminate()
+        for child in [] if self.asked else self.children:
+            if NOTICE.strip() not in lines_since_start(log_file(self.manifest.folder, child.job.name)):
+                child.process.terminate()
+        self.asked = True
 
     def _abandon(self, kill: bool) -> None:
         """End the jobs with the sweep: they save, or after a second signal (`kill`) they are killed."""

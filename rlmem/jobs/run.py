@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -20,37 +19,11 @@ from rlmem.core.errors import UserError, extra
 from rlmem.core.hardware import cores
 from rlmem.jobs.manifest import Job, Manifest, holds_sweep
 from rlmem.jobs.multirun import check_jobs
-from rlmem.jobs.pool import Pool, shared_gpus
+from rlmem.jobs.pool import Options, Pool, shared_gpus
 from rlmem.jobs.spec import EXAMPLE, Axis, Lines, SweepSpec, axes, expand, label, probes
 from rlmem.jobs.status import View, counts, log_file, rows
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to work on a sweep, which may differ every time.
-
-    places: jobs at once; None: as many as there are cores for
-    gpus: devices to spread the jobs over
-    per_gpu: jobs at once on each of these devices
-    retries: failures of a job after which it is tried again
-    retry_failed: whether failed jobs get all their attempts again
-    trials: jobs of a search in all; None: as many as before
-    trust: whether jobs that another user wrote are accepted
-    only: configuration hashes of the jobs to work on; None: all
-    again: the command that goes on with this work, in messages; None: `rlmem sweep DIR`
-    """
-
-    places: int | None = None
-    gpus: tuple[str, ...] = ()
-    per_gpu: int = 1
-    retries: int = 1
-    retry_failed: bool = False
-    trials: int | None = None
-    trust: bool = False
-    only: frozenset[str] | None = None
-    again: str | None = None
 
 
 def default_folder(spec: SweepSpec, file: Path | None, whole: bool) -> Path:
@@ -104,7 +77,7 @@ def _work(manifest: Manifest, options: Options, view: View) -> int:
     say(f"{folder}: {counts(rows(manifest)).plain}; {places} at once")
     try:
         with shared_gpus(options.per_gpu, say), view.live or nullcontext():
-            Pool(manifest, view, places, options.gpus, options.retries, options.only, more).run()
+            Pool(manifest, view, options, places, more).run()
     except Stopped:
         say(f"{counts(rows(manifest)).plain}; go on with    {again}")
         raise

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, sleep, time
+from time import monotonic
 from typing import Any
 
 from rich.console import Console, Group
@@ -109,7 +109,6 @@ def _as_dict(row: JobRow, job: Job, folder: Path) -> dict[str, Any]:
         "state": row.state,
         "steps": row.steps,
         "return": row.score,
-        "heartbeat_age": _age(job) if row.state == "running" else None,
         "run_dir": str(folder / job.name),
         "log": str(log_file(folder, job.name)),
     }
@@ -131,36 +130,23 @@ def empty_table(*columns: str) -> Table:
 
 
 def table(job_rows: Sequence[JobRow]) -> Table:
-    drawn = empty_table("job", "state", "steps>", "return>", "host", "attempts>", "seen>", "last error")
+    drawn = empty_table("job", "state", "steps>", "return>", "host", "attempts>", "last error")
     for column in drawn.columns[1:-1]:  # names and errors may be long
         column.no_wrap = True
     for row in job_rows:
         job = row.job
         steps = f"{row.steps:,}" if job.total_steps is None else f"{row.steps:,}/{job.total_steps:,}"
         score = "" if row.score is None else f"{row.score:.3f}"
-        seen = f"{_age(job):.0f} s ago" if row.state == "running" else ""
         state = Text(row.state, COLOURS[row.state])
         attempts = str(job.attempts or "")
         host, error = (Text(brief(printable(text or ""), LONGEST_LINE)) for text in (job.host, job.error))
-        drawn.add_row(Text(job.name), state, steps, score, host, attempts, seen, error)
+        drawn.add_row(Text(job.name), state, steps, score, host, attempts, error)
     return drawn
 
 
 def print_table(folder: Path) -> None:
     job_rows, width = rows(Manifest(folder)), None if Console().is_terminal else UNBROKEN
     Console(width=width).print(table(job_rows), counts(job_rows), sep="\n")
-
-
-def watch(folder: Path) -> None:
-    """Keep the table of a sweep up to date until nothing is left to do."""
-    manifest = Manifest(folder)
-    with Live(auto_refresh=False) as live:
-        while True:
-            left, job_rows = manifest.left(), rows(manifest)
-            live.update(Group(table(job_rows), counts(job_rows)), refresh=True)
-            if not left:
-                return
-            sleep(REFRESH)
 
 
 class View:
@@ -187,7 +173,3 @@ class View:
             active = [row for row in job_rows if row.state in ("running", "interrupted")]
             self.live.update(Group(counts(job_rows), *([table(active)] if active else [])), refresh=True)
             self.next = monotonic() + REFRESH
-
-
-def _age(job: Job) -> float:
-    return max(0.0, time() - (job.heartbeat or 0))

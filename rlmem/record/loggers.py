@@ -3,12 +3,8 @@
 Both are imported only when they are used.
 """
 
-import errno
 import json
-import logging
 import os
-import shutil
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -105,7 +101,6 @@ class WandbRun:
     def __init__(self, run_dir: Path, run: RunInfo, mode: str, folder: Path, timeout: float, keys: Mapping[str, Any]):
         self.wandb = wandb = fresh_wandb(mode)
         self.run_dir, self.artifact = run_dir, keys["artifact"]
-        self.errors, self.offline_in = collect_log_errors(), folder if mode == "offline" else None
         if mode == "online" and not wandb.login(prompt=False, verify=False):
             raise NoKey("no W&B API key on this machine; expected one; e.g. `wandb login`, or set WANDB_API_KEY")
         self.run = wandb.init(
@@ -134,7 +129,6 @@ class WandbRun:
         """The number of rows that the server had before."""
 
     def log(self, number: int, row: Mapping[str, float]) -> None:
-        self._require_space()
         if number >= self.held:
             video = video_of(self.run_dir, row)
             shown = {} if video is None else {"eval/video": self.wandb.Video(str(video), format="gif")}
@@ -151,17 +145,9 @@ class WandbRun:
                     self.run.log_artifact(agent)
             finally:
                 self.run.finish(exit_code=int(failed))
-            self._require_space()
         except Exception:
             forget_wandb()
             raise
-
-    def _require_space(self) -> None:
-        """Raise OSError if W&B could not write, which it does not say: its own log, or offline its rows."""
-        if self.errors:
-            raise self.errors[0]
-        if self.offline_in is not None and shutil.disk_usage(self.offline_in).free == 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.offline_in))
 
 
 class WandbLogger(WandbRun):
@@ -226,23 +212,6 @@ def fresh_wandb(mode: Any = None) -> Any:
         forget_wandb()
     wandb.setup(wandb.Settings(silent=True) if mode is None else wandb.Settings(silent=True, mode=mode))
     return wandb
-
-
-def collect_log_errors() -> list[BaseException]:
-    """A list that gets the first error of writing W&B's log files, for which `logging` prints a traceback each time."""
-    errors: list[BaseException] = []
-    logger = logging.getLogger("wandb")
-
-    def keep_first(record: logging.LogRecord) -> None:
-        if not errors and (error := sys.exc_info()[1]) is not None:
-            errors.append(error)
-
-    def add(handler: logging.Handler) -> None:
-        handler.handleError = keep_first  # type: ignore[method-assign]
-        logging.Logger.addHandler(logger, handler)
-
-    logger.addHandler = add  # type: ignore[method-assign, assignment]
-    return errors
 
 
 def forget_wandb() -> None:

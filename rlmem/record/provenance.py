@@ -61,17 +61,8 @@ def require_readable(number: int, where: object, written: Mapping[str, Any]) -> 
 
 
 PACKAGES = (
-    "torch",
-    "numpy",
-    "gymnasium",
-    "popgym",
-    "hydra-core",
-    "omegaconf",
-    "wandb",
-    "tensorboard",
-    "pybullet",
-    "mujoco",
-)
+    "torch", "numpy", "gymnasium", "popgym", "hydra-core", "omegaconf", "wandb", "tensorboard", "pybullet", "mujoco",
+)  # fmt: skip
 
 
 def provenance() -> dict[str, Any]:

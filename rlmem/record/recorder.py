@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import sys
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -61,8 +60,6 @@ class Recorder:
     def __init__(self, run_dir: Path, say: Callable[[str], None]):
         self.say, self.shown = say, 0
         self.loggers: dict[str, Logger] = {}
-        self.dropped: deque[dict[str, Any]] = deque()
-        """Rows of metrics that `rewind` dropped and that have not been written again."""
         self.description = [path for path in (run_dir / "config.yaml", run_dir / "run.json") if path.exists()]
         self.files = {name: RecordFile(run_dir / f"{name}.jsonl") for name in ("metrics", "episodes")}
 
@@ -89,10 +86,6 @@ class Recorder:
         numbers = {name: value.item() if hasattr(value, "item") else value for name, value in values.items()}
         row = {"step": step, **numbers}
         self.files["metrics"].append([row])
-        if self.dropped and _reproducible(self.dropped.popleft()) != _reproducible(row):
-            self.dropped.clear()
-            problem = "this row has changed since the run was resumed, by other settings or another machine"
-            self.say(f"step {step}: {problem}; metrics.jsonl holds the new rows, a server may keep the old")
         self._show(row)
         return row
 
@@ -119,8 +112,6 @@ class Recorder:
         for name, file in self.files.items():
             if problem := changed(file.path, position[name]):
                 raise UserError(f"{problem} since the checkpoint; restore the file or start a new run")
-        with suppress(ValueError):  # rows that were being written when the machine went down
-            self.dropped = deque(read_jsonl(self.files["metrics"].path, position["metrics"]["bytes"]))
         for name, file in self.files.items():
             file.cut(position[name]["bytes"])
 
@@ -211,11 +202,6 @@ def changed(path: Path, position: Mapping[str, Any]) -> str | None:
     return None if digest.hexdigest() == position["sha256"] and last in (b"", b"\n") else f"{path} was changed"
 
 
-def _reproducible(row: Mapping[str, float]) -> str:
-    """The values of a row that do not depend on the machine, as text: so that NaN equals NaN."""
-    return _json({name: value for name, value in row.items() if not name.startswith("time/")})
-
-
 def _json(row: Mapping[str, Any]) -> str:
     try:
         return json.dumps(row, allow_nan=False)
@@ -223,12 +209,12 @@ def _json(row: Mapping[str, Any]) -> str:
         return dumps(row)
 
 
-def read_jsonl(path: Path, begin: int = 0) -> list[dict[str, Any]]:
-    """The rows of a `.jsonl` file from byte `begin` on, with NaN for null: a number that is not finite.
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """The rows of a `.jsonl` file, with NaN for null: a number that is not finite.
 
     See `received.json_rows`, which reads one row after the other.
     """
-    return list(received.json_rows(path, begin, received.VALUES))
+    return list(received.json_rows(path, values=received.VALUES))
 
 
 class Progress:

@@ -9,15 +9,13 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import Any
 
 from rlmem.core.errors import printable
 
 MISSING = "–"
 UNBOUNDED = 10_000
 """The width of a table that is not folded."""
-GAP = 3
-"""Characters between two columns on a screen."""
 COMMANDS = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
 """Letter -> the name of LaTeX's text command for it."""
 LATEX = str.maketrans(
@@ -95,22 +93,23 @@ class Table:
     def text(self, width: int = UNBOUNDED) -> str:
         """The table for a terminal or a log: plain text without colours, as wide as it needs to be.
 
-        width: characters of a line; a wider table has its texts folded, if it fits then
+        width: characters of a line; a wider table has its texts folded between words, if it fits then
         """
         from rich import box
         from rich.console import Console
         from rich.table import Table as Grid
         from rich.text import Text
 
-        rows, right = self._shown(_plain), self._right()
-        grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        for k, (name, wide) in enumerate(zip(self.columns, self._widths(rows, width), strict=True)):
-            justify: Literal["left", "right"] = "right" if right[k] else "left"
-            grid.add_column(Text(name), justify=justify, width=wide)
+        rows, grid = self._shown(_plain), Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for k, (name, right) in enumerate(zip(self.columns, self._right(), strict=True)):
+            whole = max((len(row[k]) for row in rows), default=None) if right else None
+            grid.add_column(Text(name), justify="right" if right else "left", no_wrap=right, min_width=whole)
         for row in rows:
             grid.add_row(*map(Text, row))
         written = io.StringIO()
-        Console(file=written, width=UNBOUNDED, color_system=None, legacy_windows=False).print(grid)
+        console = Console(file=written, width=UNBOUNDED, color_system=None, legacy_windows=False)
+        fits = console.measure(grid).minimum <= width
+        console.print(grid, width=width if fits else UNBOUNDED)
         lines = [line.rstrip() for line in written.getvalue().splitlines()]
         lines += ["", *self.notes] if self.notes else []
         return "\n".join([self.title, "", *lines, ""] if self.title else [*lines, ""])
@@ -124,25 +123,6 @@ class Table:
             not any(isinstance(cell, str) for cell in cells) and any(cell is not None for cell in cells)
             for cells in self._by_column()
         ]
-
-    def _widths(self, rows: Sequence[Sequence[str]], width: int) -> list[int]:
-        """The width of every column, in characters: that of its longest text, or less for `width`, if all can fit it.
-
-        Words, and numbers with their intervals, stay whole.
-        """
-        widest, least = [], []
-        for k, (name, right) in enumerate(zip(self.columns, self._right(), strict=True)):
-            texts = [row[k] for row in rows]
-            whole = texts if right else [word for text in texts for word in text.split()]
-            widest.append(max(map(len, [name, *texts])))
-            least.append(max(map(len, [*name.split(), *whole]), default=0))
-        widths = list(widest)
-        while sum(widths) + GAP * (len(widths) - 1) > width:
-            above = [k for k in range(len(widths)) if widths[k] > least[k]]
-            if not above:
-                return widest
-            widths[max(above, key=widths.__getitem__)] -= 1
-        return widths
 
     def _shown(self, escaped: Callable[[str], str]) -> list[list[str]]:
         return [[escaped(cell_text(cell, self.digits)) for cell in row] for row in self.rows]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from gymnasium import Space, spaces
@@ -61,6 +61,12 @@ class Parts(Training):
     config: Config
     plan: Plan
     outline: Outline
+
+    @property
+    def exploration(self) -> Exploration:
+        """How far sampled actions depart from the policy at the end of training."""
+        total = self.settings.total_steps
+        return self.algo.explore(total, total)
 
 
 def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False) -> Parts:
@@ -253,29 +259,19 @@ def assemble_trained(
         raise
 
 
-class Trained(NamedTuple):
-    """A run with the agent of a checkpoint, and one environment.
-
-    step: environment steps that the agent has learnt from
-    exploration: how far sampled actions depart from the policy, as at the end of training
-    """
-
-    parts: Parts
-    step: int
-    exploration: Exploration
-
-
 def open_trained(
     run_dir: Path, which: int | str | None = None, overrides: Sequence[str] = (), trust: bool = False
-) -> Trained:
-    """A run whose agent acts. Raises UserError if nothing acts in it; the others are as for `stored_config`."""
+) -> tuple[Parts, State]:
+    """What `assemble_trained` returns, of a run whose agent acts.
+
+    Raises UserError if nothing acts in it; the arguments and other errors are as for `stored_config`.
+    """
     config = stored_config(run_dir, overrides, trust)
     parts, checkpoint = assemble_trained(config, run_dir, which)
     if not parts.algo.acts:
         parts.env.close()
         raise UserError(f"{run_dir}: nothing acts in a run of algo={config.choices['algo']}; e.g. a run of algo=ppo")
-    total = config.settings.total_steps
-    return Trained(parts, checkpoint["step"], parts.algo.explore(total, total))
+    return parts, checkpoint
 
 
 def choose_device(name: str) -> torch.device:

@@ -77,14 +77,14 @@ def imported(path: Path, overrides: Sequence[str], out: Path) -> Recording:
 
 def _record_run(source: str, episodes: int, seed: int, greedy: bool, trust: bool) -> tuple[Recording, Config]:
     run, which = parse_source(source)
-    parts, _, exploration = open_trained(run, which, ["device=cpu"], trust)
+    parts, _ = open_trained(run, which, ["device=cpu"], trust)
     parts.env.close()
     streams, config = Streams(seed), _with_full_state(parts.config)
     with closing(_environment(config, episodes)) as env, one_thread():
         size = _sizes(env)[0]
         seen = parts.env.seen_slots() if hasattr(parts.env, "seen_slots") else [*range(size)]
         generator = None if greedy else streams.torch("act")
-        player = agent_player(parts.agent, env, seen, generator, exploration)
+        player = agent_player(parts.agent, env, seen, generator, parts.exploration)
         return play(env, player, episodes, streams.int("env"), config.settings.evaluation.max_steps), config
 
 

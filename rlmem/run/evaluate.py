@@ -78,9 +78,7 @@ def evaluate_run(
         film = {"video": str(path), "video_steps": watched.steps, "video_whole": not watched.cut}
     with closing(parts.env), closing(env), one_thread():
         parts.algo.prepare_evaluation(parts.streams, parts.device)
-        total_steps = trained.settings.total_steps
-        exploration = parts.algo.explore(total_steps, total_steps)
-        request = Request(episodes, Streams(seed), parts.device, max_steps, say, exploration)
+        request = Request(episodes, Streams(seed), parts.device, max_steps, say, parts.exploration)
         results = parts.algo.evaluate(parts.agent, env, request)
     row = {"run": str(run_dir), "step": checkpoint["step"], "episodes": episodes, "seed": seed}
     row |= {"env": evaluation_node(config, replaced)} | results | film

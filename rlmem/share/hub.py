@@ -41,23 +41,23 @@ BLANK = (".gitattributes",)
 """Files that a new repository has."""
 
 
-class Pushed(NamedTuple):
-    """Where an agent went.
+class Shared(NamedTuple):
+    """An agent that was pushed or pulled.
 
-    url: its page
     repo: OWNER/NAME
     commit: the commit, in hexadecimal
-    private: whether only its owner sees it
     step: environment steps that the agent has learnt from
-    foreign: `key=value` of the configuration that needs trust, such as code outside rlmem, which was not pushed
+    foreign: `key=value` of the configuration that needs trust, such as code outside rlmem, which is not on the Hub
+    url: the page of the repository; of a pulled agent ""
+    private: whether only the owner sees it
     """
 
-    url: str
     repo: str
     commit: str
-    private: bool
     step: int
     foreign: list[str]
+    url: str = ""
+    private: bool = False
 
 
 def push(
@@ -69,7 +69,7 @@ def push(
     update: bool = False,
     episodes: int = 100,
     license: str | None = None,
-) -> Pushed:
+) -> Shared:
     """Evaluate the agent of a run and write it to a repository of the Hub, in one commit. See `Run.push`."""
     hub = client()
     config = rundir.read(run_dir)[0]
@@ -93,7 +93,7 @@ def push(
         operations = [CommitOperationAdd(path, data) for path, data in files.items()]
         done = hub.create_commit(name, operations, commit_message=f"The agent after {agent.step:,} environment steps")
     foreign = foreign_values(shared_config(config))
-    return Pushed(f"{hub.endpoint}/{name}", name, done.oid, bool(is_private), agent.step, foreign)
+    return Shared(name, done.oid, agent.step, foreign, f"{hub.endpoint}/{name}", bool(is_private))
 
 
 def _usable(hub: HfApi, repo: str, private: bool, update: bool) -> bool | None:
@@ -112,25 +112,10 @@ def _usable(hub: HfApi, repo: str, private: bool, update: bool) -> bool | None:
     return bool(info.private)
 
 
-class Pulled(NamedTuple):
-    """What was pulled.
-
-    path: the run directory
-    commit: the commit, in hexadecimal
-    step: environment steps that the agent has learnt from
-    foreign: `key=value` of the configuration that needs trust, such as code outside rlmem
-    """
-
-    path: Path
-    commit: str
-    step: int
-    foreign: list[str]
-
-
-def pull(repo: str, path: Path | None = None, revision: str | None = None) -> Pulled:
+def pull(repo: str, path: Path | None = None, revision: str | None = None) -> tuple[Path, Shared]:
     """Download the agent of a repository into a new run directory, which appears once it is complete.
 
-    See `rlmem.pull`.
+    See `rlmem.pull`. Returns the run directory and what lies there.
     """
     if not all(repo.split("/")):
         raise UserError(f"{repo!r}: is no name of a repository; e.g. OWNER/NAME")
@@ -156,7 +141,7 @@ def pull(repo: str, path: Path | None = None, revision: str | None = None) -> Pu
         except UserError as error:  # which names files in a folder that is gone
             raise UserError(*(line.replace(str(received), repo) for line in error.problems)) from error
         pulled.rename(path)
-    return Pulled(path, commit, step, code)
+    return path, Shared(repo, commit, step, code)
 
 
 def _build(received: Path, pulled: Path, repo: str, commit: str) -> tuple[int, list[str]]:

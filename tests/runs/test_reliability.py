@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -15,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import ROOT, assert_same_end, fast_only, killed_at, small_run, weights, without_time
-from python_process import run_python
+from helpers import assert_same_end, fast_only, killed_at, small_run, weights, without_time
+from python_process import Python, run_python
 from rlmem_envs.diagnostics import two_step_cue
 from rlmem_envs.occlusion.robot import Robot
 from small_runs import CUE_DQN, RECALL
@@ -154,12 +155,22 @@ def test_a_config_that_was_edited_is_noticed(run_dir):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [["--kills=2", "--algorithms=dqn", "--memories=gru"], ["--kills=30"]])
-def test_random_kills_change_nothing(kills):
-    script = ROOT / "benchmarks" / "chaos.py"
-    done = run_python([sys.executable, str(script), *kills], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{kills[0].removeprefix('--kills=')} kills" in done.stdout.splitlines()[-1]
+@pytest.mark.parametrize("memory", ["gru", "ffm", "lru"])
+@pytest.mark.parametrize("base", [RECALL, CUE_DQN], ids=["ppo", "dqn"])
+def test_random_kills_change_nothing(base, memory, in_tmp):
+    """Five kills; every second one waits until a checkpoint is half written."""
+    choices, draw, record = [*base, f"memory={memory}", "total_steps=2000"], random.Random(memory), "metrics.jsonl"
+    size, cut = (run(base=choices, run_dir="whole") / record).stat().st_size, Path("cut")
+    command = [sys.executable, "-m", "rlmem", "train", *choices, f"run_dir={cut}", "on_exists=resume"]
+    for kill in range(5):
+        written = lambda: (cut / record).stat().st_size if (cut / record).exists() else 0  # noqa: E731
+        moment, process = draw.uniform(written(), size), Python(command, stdout=subprocess.DEVNULL)
+        while process.poll() is None:
+            if written() >= moment and (kill % 2 or any(cut.glob("checkpoints/*.partial"))):
+                process.kill()
+                process.wait()
+    run_python(command, check=True)
+    assert_same_end(cut, "whole")
 
 
 # --- checkpoints -----------------------------------------------------------------------------------------------------

@@ -294,18 +294,6 @@ def assert_shown(run_dir: Path) -> None:
     assert {name: [(e.step, e.value) for e in events.Scalars(name)] for name in events.Tags()["scalars"]} == expected
 
 
-@pytest.mark.slow
-def test_rows_that_are_not_written_again_as_they_were_are_said(in_tmp, capsys):
-    with killed_at(4):
-        run("checkpoint.every=null", run_dir="same")
-    resume(Path("same"), [])
-    assert "this row has changed" not in capsys.readouterr().out
-    with killed_at(4):
-        run("checkpoint.every=null", run_dir="other")
-    resume(Path("other"), ["evaluation.every=50"])
-    assert capsys.readouterr().out.count("this row has changed since the run was resumed") == 1
-
-
 def test_a_logger_that_breaks_is_said_once_and_never_stops_the_run(in_tmp, monkeypatch, capsys):
     from rlmem.record.loggers import TensorBoardLogger
 

@@ -45,7 +45,7 @@ from rlmem.evidence.folder import CELLS, foreign, remembered
 from rlmem.evidence.items import runner_of
 from rlmem.evidence.page import find
 from rlmem.jobs.manifest import Job, Manifest
-from rlmem.jobs.run import Options
+from rlmem.jobs.pool import Options
 from rlmem.jobs.spec import SweepSpec
 from rlmem.record.checkpoint import read, sha256
 from rlmem.run.train import train

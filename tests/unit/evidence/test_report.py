@@ -22,7 +22,8 @@ from rlmem.evidence.page.groups import Group, departures
 from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.tables import write
 from rlmem.jobs.manifest import Manifest, Owner
-from rlmem.jobs.run import Options, _compose
+from rlmem.jobs.pool import Options
+from rlmem.jobs.run import _compose
 from rlmem.jobs.spec import SweepSpec
 from rlmem.record.figures import COLOURS
 from rlmem.record.recorder import read_jsonl

@@ -38,7 +38,7 @@ from rlmem.evidence.registration import Version
 from rlmem.evidence.tables import publish, write
 from rlmem.evidence.verdict import Outcome
 from rlmem.jobs.manifest import Manifest
-from rlmem.jobs.run import Options
+from rlmem.jobs.pool import Options
 from rlmem.record.facts import RunRecord
 from rlmem.run import timing
 

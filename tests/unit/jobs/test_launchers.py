@@ -144,8 +144,7 @@ def test_the_same_command_goes_on_in_a_directory_of_its_own(tmp_path, monkeypatc
 def test_a_job_for_another_machine_may_ask_for_what_this_one_lacks(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     jobs = [[*TINY, "device=cuda"], [*TINY, "device=cpu"]]
-    configs = multirun.check_jobs(jobs, elsewhere=True)
-    assert [plan.partition(" ")[0] for plan in multirun.plans(configs)] == ["device=cuda:", "rlmem"]
+    assert [config.settings.device for config in multirun.check_jobs(jobs, elsewhere=True)] == ["cuda", "cpu"]
     with pytest.raises(UserError, match="no CUDA device is available here"):
         multirun.check_jobs(jobs)
 

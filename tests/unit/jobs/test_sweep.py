@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import platform
 import shlex
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 import torch
@@ -25,8 +27,8 @@ from rlmem.config.overrides import assignment
 from rlmem.core import processes
 from rlmem.core.errors import UserError
 from rlmem.jobs import pool
-from rlmem.jobs.manifest import Job, Manifest, Owner
-from rlmem.jobs.pool import Pool, reason_of_failure
+from rlmem.jobs.manifest import Job, Manifest
+from rlmem.jobs.pool import Options, Pool, reason_of_failure
 from rlmem.jobs.run import config_hash
 from rlmem.jobs.search import propose, study
 from rlmem.jobs.spec import SweepSpec, axes, expand, label, probes, specify
@@ -134,7 +136,7 @@ def manifest(folder: Path, seeds: int) -> Manifest:
     return made
 
 
-def claimed(made: Manifest, owner: Owner, busy: Sequence[str] = ()) -> Job | None:
+def claimed(made: Manifest, owner: str, busy: Sequence[str] = ()) -> Job | None:
     return made.claim(owner, lambda name: name in busy)
 
 
@@ -152,9 +154,9 @@ def test_jobs_can_be_added_but_not_taken_away(tmp_path):
 WORKER = """
 import sys
 from pathlib import Path
-from rlmem.jobs.manifest import Owner
+from secrets import token_hex
 from rlmem.jobs.manifest import Manifest
-made, me = Manifest(Path.cwd()), Owner.me()
+made, me = Manifest(Path.cwd()), token_hex(8)
 with made.working(me):
     while (job := made.claim(me, lambda name: False)) is not None:
         print(job.number)
@@ -174,18 +176,18 @@ def test_no_two_processes_claim_the_same_job(in_tmp):
 DIES = """
 import os, signal
 from pathlib import Path
-from rlmem.jobs.manifest import Owner
+from secrets import token_hex
 from rlmem.jobs.manifest import Manifest
-made, me = Manifest(Path.cwd()), Owner.me()
+made, me = Manifest(Path.cwd()), token_hex(8)
 with made.working(me):
     made.claim(me, lambda name: False)
-    print(me.start, flush=True)
+    print(me, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 def test_the_jobs_of_a_dead_process_are_taken_over_and_no_others(in_tmp):
-    made, me = manifest(in_tmp, 2), Owner.me()
+    made, me = manifest(in_tmp, 2), token_hex(8)
     with made.working(me):
         mine = claimed(made, me)
         dead = Python([sys.executable, "-c", DIES], env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
@@ -202,11 +204,11 @@ def test_the_jobs_of_a_dead_process_are_taken_over_and_no_others(in_tmp):
 
 
 def test_what_a_process_says_of_a_job_that_it_has_lost_does_not_count(tmp_path):
-    made, me = manifest(tmp_path, 1), Owner.me()
-    theirs, mine = claimed(made, Owner.me()), claimed(made, me)
+    made, me = manifest(tmp_path, 1), token_hex(8)
+    theirs, mine = claimed(made, token_hex(8)), claimed(made, me)
     made.finish(theirs, 1.0)
     made.fail(theirs, 1, "late", retries=0)
-    assert [(job.state, job.host) for job in made.jobs()] == [("running", me.host)]
+    assert [(job.state, job.host) for job in made.jobs()] == [("running", platform.node())]
     made.finish(mine, 2.0)
     assert [(job.state, job.result) for job in made.jobs()] == [("done", 2.0)]
 
@@ -214,11 +216,11 @@ def test_what_a_process_says_of_a_job_that_it_has_lost_does_not_count(tmp_path):
 @pytest.mark.parametrize("start", ["../0123456789abcde", "5f3a-boot 4711", None])
 def test_the_name_of_a_lock_leads_nowhere(tmp_path, start):
     made = manifest(tmp_path, 1)
-    assert claimed(made, Owner("elsewhere", 1, start)) and made.state(made.jobs()[0]) == "interrupted"
+    assert claimed(made, start) and made.state(made.jobs()[0]) == "interrupted"
 
 
 def test_a_failed_job_is_tried_again_after_the_others_so_many_times(tmp_path):
-    made, me = manifest(tmp_path, 2), Owner.me()
+    made, me = manifest(tmp_path, 2), token_hex(8)
     assert not made.fail(claimed(made, me), 1, "boom", retries=1)
     assert claimed(made, me).name == "002-seed1"
     assert made.fail(claimed(made, me), 1, "boom", retries=1)
@@ -264,7 +266,7 @@ def test_why_a_job_failed_is_one_line(code, text, why, tmp_path):
 
 
 def test_the_table_says_where_every_job_is(tmp_path, capsys):
-    made, me = manifest(tmp_path, 4), Owner.me()
+    made, me = manifest(tmp_path, 4), token_hex(8)
     made.finish(claimed(made, me), 0.25)
     made.fail(claimed(made, me), 1, "RuntimeError: boom", retries=0)
     assert claimed(made, me).name == "003-seed2"
@@ -274,16 +276,16 @@ def test_the_table_says_where_every_job_is(tmp_path, capsys):
     assert main(["sweep", "status", str(tmp_path)]) == 0
     _, *lines, last = capsys.readouterr().out.splitlines()
     assert [line.split() for line in lines] == [
-        ["001-seed0", "done", "128/128", "0.250", me.host, "1"],
-        ["002-seed1", "failed", "0/128", me.host, "1", "RuntimeError:", "boom"],
-        ["003-seed2", "interrupted", "96/128", "0.500", me.host, "1"],
+        ["001-seed0", "done", "128/128", "0.250", platform.node(), "1"],
+        ["002-seed1", "failed", "0/128", platform.node(), "1", "RuntimeError:", "boom"],
+        ["003-seed2", "interrupted", "96/128", "0.500", platform.node(), "1"],
         ["004-seed3", "waiting", "0/128"],
     ]
     assert last == "4 jobs: 1 waiting, 1 interrupted, 1 done, 1 failed"
 
 
 def test_a_terminal_shows_the_jobs_that_run(tmp_path):
-    made, out, me = manifest(tmp_path, 2), io.StringIO(), Owner.me()
+    made, out, me = manifest(tmp_path, 2), io.StringIO(), token_hex(8)
     view = View(Console(file=out, force_terminal=True, width=100), made)
     with made.working(me), view.live:
         claimed(made, me)
@@ -426,7 +428,7 @@ def test_gpus_and_threads_are_shared_out(tmp_path, monkeypatch):
     manifest, starts = Manifest(tmp_path), []
     jobs = [Job(f"s{n}", (f"seed={n}",), f"{n}", threads, 10) for n, threads in enumerate((2, 1))]
     manifest.submit(SweepSpec(("seed=0,1",)), jobs)
-    pool = Pool(manifest, View(Console(file=io.StringIO()), manifest), places=2, gpus=("5", "6"))
+    pool = Pool(manifest, View(Console(file=io.StringIO()), manifest), Options(gpus=("5", "6")), places=2)
     monkeypatch.setattr(processes, "start", lambda target, arguments, log, **how: starts.append((arguments, how)))
     pool._fill()
     for number, (arguments, how) in enumerate(starts):
@@ -524,7 +526,7 @@ def test_the_commands_of_the_guide_run(in_tmp):
     folder.mkdir(parents=True)
     made = Manifest(folder)
     assert made.submit(spec, [Job("", lines, str(lines), 1, 1) for lines in expand(axes(spec))]) == 18
-    while (job := claimed(made, Owner.me())) is not None:
+    while (job := claimed(made, token_hex(8))) is not None:
         made.finish(job, 1.0)
     for line in commands("docs/sweeps.md"):
         arguments = shlex.split(line, comments=True)[2:]
