@@ -75,7 +75,6 @@ MOVED = {
     "rlmem.record.upload": "rlmem.record.loggers",
     "rlmem.replay": "rlmem.batching",
     "rlmem.report": "rlmem.evidence.page",
-    "rlmem.report.profile": "rlmem.evidence.profile",
     "rlmem.reproduction": "rlmem.evidence",
     "rlmem.scan.convolution": "rlmem.memory.blocks",
     "rlmem.run.environments": "rlmem.run.nodes",

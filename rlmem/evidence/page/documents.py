@@ -83,7 +83,7 @@ def document(items: Sequence[Item], folder: Path) -> str:
 
     root = results_dir()
     shipped = root and all(item.file and root.resolve() in item.file.resolve().parents for item in items)
-    names = catalog.names() if shipped else []
+    names = [name for name in catalog.names() if catalog.find(name).expect] if shipped else []
     text = rendered(
         "results.md.jinja",
         (anchor, departures, heading, image, in_markdown, key_in_words, picture, printable, provenance_problem),
