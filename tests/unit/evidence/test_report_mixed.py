@@ -101,8 +101,7 @@ def test_a_run_with_one_evaluation_is_a_dot_in_report_and_figure(tmp_path, capsy
     assert [line.name for line in panel.lines] == ["gru", "lru"]
     assert (once.get_marker(), often.get_marker()) == ("o", "None")
     seen = Page(page(find(runs), ""))
-    assert seen.classes["mean"] == 2
-    assert sum(tag == "use" and "row-0" in (own.get("style") or "") for tag, own in seen.tags) == 1
+    assert seen.drawn["mean"] == 2
     assert main(["plot", *map(str, runs), "--out", str(tmp_path / "a.png")]) == 0
     assert capsys.readouterr().out.count("\n") == 1
 
@@ -137,7 +136,7 @@ def test_a_seed_of_one_point_is_a_dot_beside_the_mean_of_the_others(tmp_path):
     assert (list(line.steps), len(line.seeds), len(line.dots)) == ([100, 200, 300], 2, 1)
     seen = Page(page(find(runs), ""))
     assert "One point alone, a dot beside the mean: (ffm, seed 2)." in seen.text
-    assert (seen.classes["dot"], seen.classes["mean"]) == (1, 1)
+    assert (seen.drawn["dot"], seen.drawn["mean"]) == (1, 1)
 
 
 def test_seeds_that_have_no_step_in_common_are_drawn_one_by_one(tmp_path):
