@@ -9,6 +9,16 @@ from types import ModuleType
 from typing import Any
 
 MOVED = {
+    "rlmem.memory.lprnn": "rlmem.memory.filters",
+    "rlmem.memory.indrnn": "rlmem.memory.diagonal",
+    "rlmem.memory.rtu": "rlmem.memory.diagonal",
+    "rlmem.memory.lmu": "rlmem.memory.filters",
+    "rlmem.memory.brc": "rlmem.memory.gru",
+    "rlmem.memory.rglru": "rlmem.memory.mingru",
+    "rlmem.memory.positions": "rlmem.memory.window",
+    "rlmem.conformance.compare": "rlmem.conformance.probe",
+    "rlmem.scan.triton_matrix": "rlmem.scan.triton_scan",
+    "rlmem.scan.monoid": "rlmem.scan.linear",
     "rlmem.acting.cluster": "rlmem.acting.actors",
     "rlmem.acting.play": "rlmem.acting.film",
     "rlmem.acting.returned": "rlmem.acting.observed",
