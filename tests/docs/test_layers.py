@@ -29,25 +29,86 @@ class Layer(NamedTuple):
 
 
 LAYERS = {
-    "core": Layer("batches, states, spaces, random streams, errors, and the operating system", "", "torch numpy gymnasium.Space gymnasium.spaces annotated_types"),
+    "core": Layer(
+        "batches, states, spaces, random streams, errors, and the operating system",
+        "",
+        "torch numpy gymnasium.Space gymnasium.spaces annotated_types",
+    ),
     "scan": Layer("everything that runs over time, with starts", "core", "torch triton"),
     "memory": Layer("the memory models", "core scan", "torch numpy"),
     "conformance": Layer("the memory contract, measured", "core scan memory", "torch numpy"),
     "losses": Layer("pure functions of rewards, values and masks", "scan", "torch"),
     "batching": Layer("which slots form a row, of a rollout and of the replay", "core", "torch numpy"),
-    "agents": Layer("encoders, memory, heads and distributions; `step` and `read`", "core scan memory batching", "torch numpy gymnasium.Space gymnasium.spaces"),
-    "acting": Layer("acting in environments: rollouts, evaluation, films; never a concrete environment", "core scan batching agents", "torch numpy gymnasium lazy:PIL lazy:ray"),
-    "config": Layer("composing and checking the configuration of a run", "core", "hydra omegaconf pydantic pydantic_core annotated_types yaml"),
-    "record": Layer("what a run leaves behind, loggers beside it, tables and figures", "__version__ core config", "torch numpy yaml filelock rich matplotlib lazy:tensorboard lazy:wandb"),
-    "loops": Layer("when to act, learn, evaluate and save", "core memory batching agents acting record", "torch numpy gymnasium"),
-    "algos": Layer("from a batch to a better agent; learning without acting, and files of episodes", "core scan memory losses batching agents acting loops", "torch numpy gymnasium annotated_types lazy:h5py"),
-    "run": Layer("from a configuration to a trained agent", "__version__ core scan memory batching agents acting config record loops algos", "torch numpy gymnasium rich"),
-    "jobs": Layer("many runs: grids, searches, queues, populations; each in a process of its own", "core acting config record loops run", "torch numpy hydra omegaconf pydantic.TypeAdapter yaml rich optuna scipy"),
-    "analysis": Layer("looking into what was trained", "core memory batching agents acting config record run", "torch numpy gymnasium lazy:matplotlib lazy:scipy lazy:sklearn"),
-    "evidence": Layer("tables and figures of papers: runs, published numbers, speed, verdicts; pages of many runs", "__version__ core scan config record loops run jobs lazy:analysis", ("torch numpy yaml pydantic filelock packaging scipy.special matplotlib jinja2 markupsafe rich " "lazy:popgym lazy:sb3_contrib lazy:stable_baselines3")),
-    "share": Layer("handing on what was trained: files that act without rlmem, the Hugging Face Hub", "__version__ core agents acting config record run evidence", "torch numpy gymnasium yaml jinja2 lazy:onnxruntime lazy:onnxscript huggingface_hub lazy:safetensors"),
-    "api": Layer("what `import rlmem` offers: training, trained agents, environments and memories in Python", "core memory config record loops run jobs evidence lazy:share", "torch gymnasium rich"),
-    "commands": Layer("the command line; --help must be instant, so what is heavy is imported inside a command", ("__version__ core.command core.declared core.errors core.received config.messages analysis.analyses " "analysis.analyze analysis.find lazy:core lazy:conformance lazy:acting lazy:config lazy:record " "lazy:algos lazy:run lazy:jobs lazy:evidence lazy:share"), "yaml lazy:shtab"),
+    "agents": Layer(
+        "encoders, memory, heads and distributions; `step` and `read`",
+        "core scan memory batching",
+        "torch numpy gymnasium.Space gymnasium.spaces",
+    ),
+    "acting": Layer(
+        "acting in environments: rollouts, evaluation, films; never a concrete environment",
+        "core scan batching agents",
+        "torch numpy gymnasium lazy:PIL lazy:ray",
+    ),
+    "config": Layer(
+        "composing and checking the configuration of a run",
+        "core",
+        "hydra omegaconf pydantic pydantic_core annotated_types yaml",
+    ),
+    "record": Layer(
+        "what a run leaves behind, loggers beside it, tables and figures",
+        "__version__ core config",
+        "torch numpy yaml filelock rich matplotlib lazy:tensorboard lazy:wandb",
+    ),
+    "loops": Layer(
+        "when to act, learn, evaluate and save", "core memory batching agents acting record", "torch numpy gymnasium"
+    ),
+    "algos": Layer(
+        "from a batch to a better agent; learning without acting, and files of episodes",
+        "core scan memory losses batching agents acting loops",
+        "torch numpy gymnasium annotated_types lazy:h5py",
+    ),
+    "run": Layer(
+        "from a configuration to a trained agent",
+        "__version__ core scan memory batching agents acting config record loops algos",
+        "torch numpy gymnasium rich",
+    ),
+    "jobs": Layer(
+        "many runs: grids, searches, queues, populations; each in a process of its own",
+        "core acting config record loops run",
+        "torch numpy hydra omegaconf pydantic.TypeAdapter yaml rich optuna scipy",
+    ),
+    "analysis": Layer(
+        "looking into what was trained",
+        "core memory batching agents acting config record run",
+        "torch numpy gymnasium lazy:matplotlib lazy:scipy lazy:sklearn",
+    ),
+    "evidence": Layer(
+        "tables and figures of papers: runs, published numbers, speed, verdicts; pages of many runs",
+        "__version__ core scan config record loops run jobs lazy:analysis",
+        (
+            "torch numpy yaml pydantic filelock packaging scipy.special matplotlib jinja2 markupsafe rich "
+            "lazy:popgym lazy:sb3_contrib lazy:stable_baselines3"
+        ),
+    ),
+    "share": Layer(
+        "handing on what was trained: files that act without rlmem, the Hugging Face Hub",
+        "__version__ core agents acting config record run evidence",
+        "torch numpy gymnasium yaml jinja2 lazy:onnxruntime lazy:onnxscript huggingface_hub lazy:safetensors",
+    ),
+    "api": Layer(
+        "what `import rlmem` offers: training, trained agents, environments and memories in Python",
+        "core memory config record loops run jobs evidence lazy:share",
+        "torch gymnasium rich",
+    ),
+    "commands": Layer(
+        "the command line; --help must be instant, so what is heavy is imported inside a command",
+        (
+            "__version__ core.command core.declared core.errors core.received config.messages analysis.analyses "
+            "analysis.analyze analysis.find lazy:core lazy:conformance lazy:acting lazy:config lazy:record "
+            "lazy:algos lazy:run lazy:jobs lazy:evidence lazy:share"
+        ),
+        "yaml lazy:shtab",
+    ),
     "__main__": Layer("`python -m rlmem`", "commands", ""),
 }
 """Package or module of rlmem -> what it may import, from bottom to top."""
