@@ -9,6 +9,13 @@ from types import ModuleType
 from typing import Any
 
 MOVED = {
+    "rlmem.algos.supervised.classify": "rlmem.algos.supervised.predict",
+    "rlmem.algos.supervised.dataset": "rlmem.algos.supervised.recording",
+    "rlmem.algos.supervised.dataset.file": "rlmem.algos.supervised.recording",
+    "rlmem.algos.supervised.state_model": "rlmem.algos.supervised.predict",
+    "rlmem.algos.supervised.dataset.play": "rlmem.algos.supervised.recording",
+    "rlmem.memory.rwkv7": "rlmem.memory.linear_attention",
+    "rlmem.scan.walk": "rlmem.scan.linear",
     "rlmem.memory.lprnn": "rlmem.memory.filters",
     "rlmem.memory.indrnn": "rlmem.memory.diagonal",
     "rlmem.memory.rtu": "rlmem.memory.diagonal",

@@ -19,6 +19,7 @@ from rlmem.memory.gru import LSTM as LSTM
 from rlmem.memory.gru import Elman as Elman
 from rlmem.memory.gtrxl import GTrXL as GTrXL
 from rlmem.memory.linear_attention import FWP as FWP
+from rlmem.memory.linear_attention import RWKV7 as RWKV7
 from rlmem.memory.linear_attention import GatedDeltaNet as GatedDeltaNet
 from rlmem.memory.linear_attention import LinearAttention as LinearAttention
 from rlmem.memory.lru import LRU as LRU
@@ -30,7 +31,6 @@ from rlmem.memory.mingru import MinLSTM as MinLSTM
 from rlmem.memory.mlp import MLP as MLP
 from rlmem.memory.recurrence import LinearRecurrence as LinearRecurrence
 from rlmem.memory.recurrence import Memoroid as Memoroid
-from rlmem.memory.rwkv7 import RWKV7 as RWKV7
 from rlmem.memory.s4d import S4D as S4D
 from rlmem.memory.s6 import S6 as S6
 from rlmem.memory.s6 import DiagonalS6 as DiagonalS6

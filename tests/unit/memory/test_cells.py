@@ -16,7 +16,7 @@ from rlmem.memory.diagonal import IndRNN, NonlinearRTU
 from rlmem.memory.dnc import DNC, TIE, allocation
 from rlmem.memory.filters import LMU, LPRNN, legendre_delay
 from rlmem.memory.gru import BRC, GRU, LSTM, Elman
-from rlmem.memory.rwkv7 import RWKV7
+from rlmem.memory.linear_attention import RWKV7
 from rlmem.memory.xlstm import SLSTM
 from rlmem.scan import cells
 
