@@ -28,10 +28,8 @@ BENCHMARKS = {
     "scan": "rlmem.evidence.bench.scan",  # the scans alone, on every engine, beside copying the same bytes
     "figure3": "rlmem.evidence.bench.figure3",  # Figure 3 of FFM's paper
     "returns": "rlmem.evidence.bench.returns",  # returns and advantages, beside the usual loops
-    "solve": "benchmarks.solve",  # until a game is solved, beside sb3-contrib
     "memory": "benchmarks.memory",  # time and memory of every memory, beside torch.nn.GRU
     "env": "benchmarks.env",  # every native environment, beside its package
-    "latency": "benchmarks.latency",  # until a trained agent acts
     "before": "benchmarks.peers.before",  # training beside that of an earlier commit
 }
 

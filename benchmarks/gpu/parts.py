@@ -22,14 +22,13 @@ from typing import Any
 import torch
 
 from benchmarks.memory import MemoryBench
-from benchmarks.solve import Peer, SolveBench
 from rlmem.config.catalog import catalog
 from rlmem.core.errors import one_line
 from rlmem.core.hardware import cores, installed_version
 from rlmem.evidence.bench.scan import ScanBench
 from rlmem.evidence.bench.skeleton import Bench, Numbers
 from rlmem.evidence.bench.timing import wait
-from rlmem.evidence.bench.train import training_loop
+from rlmem.evidence.bench.train import recurrent_ppo, training_loop
 from rlmem.run.assemble import choose_device
 
 ROOT = Path(__file__).parents[2]
@@ -216,11 +215,11 @@ def training(setting: Setting, numbers: Numbers) -> Verdicts:
     """PPO with FFM and GRU, with more and more environments, and sb3-contrib's PPO with 64."""
     numbers |= rates(setting, {"ppo ffm": ("memory=ffm", *PPO), "ppo gru": ("memory=gru", *PPO)})
     if not setting.dry and installed_version("sb3-contrib"):
-        peer = Peer(SolveBench(device=setting.device), seed=0)
+        peer = recurrent_ppo(64, 128, 4, 8, [128, 128], shared=True, device=setting.device)
         peer.learn(1)  # a rollout and an update
-        before, began = peer.steps, perf_counter()
-        peer.learn(16_384)
-        numbers["sb3-contrib, 64 environments"] = {"steps_per_second": (peer.steps - before) / (perf_counter() - began)}
+        began = perf_counter()
+        peer.learn(16_384, reset_num_timesteps=False)
+        numbers["sb3-contrib, 64 environments"] = {"steps_per_second": 16_384 / (perf_counter() - began)}
     yield from judge_rates(numbers)
     ours, theirs = (numbers.get(f"{name}, 64 environments", {}) for name in ("ppo ffm", "sb3-contrib"))
     if "steps_per_second" in ours and theirs:
@@ -233,19 +232,6 @@ def replaying(setting: Setting, numbers: Numbers) -> Verdicts:
     small = ("algo.learning_starts=200", "algo.random_steps=100", "algo.record_every=100")
     numbers |= rates(setting, {"dqn gru": ("memory=gru", *DQN, *REPLAYED, *(small if setting.dry else ()))})
     yield from judge_rates(numbers)
-
-
-def solving(setting: Setting, numbers: Numbers) -> Verdicts:
-    """The seconds until a game is solved."""
-    small: dict[str, Any] = {"models": ("gru",), "most_steps": 8192, "every": 8192}
-    size = small if setting.dry else {"models": ("gru", "lstm"), "most_steps": 1_000_000}
-    overrides = (*setting.narrow, *setting.graphs)
-    bench = SolveBench(device=setting.device, rounds=1, threads=1, peer=False, overrides=overrides, **size)
-    measure(bench, numbers)
-    for name, runs in numbers["runs"].items():
-        for run in runs:
-            end = "until 0.9 on repeat_previous" if run["solved"] else f"and not solved after {run['steps']:,} steps"
-            yield Verdict(f"ppo {name}: seconds {end}", run["seconds"], unit="s")
 
 
 def published(setting: Setting, numbers: Numbers) -> Verdicts:
@@ -278,7 +264,6 @@ PARTS: dict[str, Callable[[Setting, Numbers], Verdicts]] = {
     "memories": memories,
     "training": training,
     "replaying": replaying,
-    "solving": solving,
     "published": published,
 }
 """Name -> a function that fills in the numbers of a part and judges them, in less than eight minutes on a GPU."""

@@ -1,16 +1,14 @@
 """Checks of everything that a vector of environments returns, before an agent learns from it."""
 
-import os
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 
-from rlmem.acting.workers import death_of_worker, raised, watch_workers
+from rlmem.acting.workers import death_of_worker, folder_kept, raised, watch_workers
 from rlmem.core.errors import Fault, UserError, lacks_memory, printable
 from rlmem.core.spaces import ACTION_MASK, is_tree, readable_type
 
@@ -84,42 +82,6 @@ class ObservationCheck:
         raise UnreadableObservation(~finite, f"observation {value}; expected a finite number of {kind}")
 
 
-class Folder:
-    """The current folder of one vector of environments, which they may change; that of rlmem stays."""
-
-    def __init__(self) -> None:
-        self.path: str | None = None
-        """None: that of rlmem."""
-
-    @contextmanager
-    def entered(self) -> Iterator[None]:
-        """A context for calls of the environments."""
-        ours = _current_folder()
-        if self.path is not None:
-            with suppress(OSError):
-                os.chdir(self.path)
-        try:
-            yield
-        finally:
-            there = _current_folder()
-            self.path = None if there == ours else there
-            if ours is not None and there != ours:
-                os.chdir(ours)
-
-
-def folder_of(env: Any, first: Folder | None = None) -> Folder:
-    """The folder of a vector, whatever wraps it; `first` if it has none yet."""
-    return vars(getattr(env, "unwrapped", env)).setdefault("_current_folder", first or Folder())
-
-
-def _current_folder() -> str | None:
-    """The current folder; None if it was deleted."""
-    try:
-        return os.getcwd()
-    except OSError:
-        return None
-
-
 class Guard:
     """Steps a vector of environments. What it raises, and what no agent can learn from, becomes a Fault of one line.
 
@@ -138,7 +100,7 @@ class Guard:
     """
 
     def __init__(self, env: VectorEnv):
-        self.env, self.folder = env, folder_of(env)
+        self.env = env
         watch_workers(env)
         self.steps = 0
         self.remark, self.largest = "", HUGE
@@ -200,7 +162,7 @@ class Guard:
         plain: exceptions that are raised as they are if no environment is to blame
         """
         try:
-            with self.folder.entered():
+            with folder_kept():
                 return ask()
         except (UserError, Fault, MemoryError):
             raise

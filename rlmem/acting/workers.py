@@ -1,5 +1,6 @@
 """Worker processes of Gymnasium's AsyncVectorEnv, and an end of any vector that waits for no process that is gone."""
 
+import os
 import queue
 import signal
 import threading
@@ -84,6 +85,19 @@ def death_of_worker(env: VectorEnv, error: BaseException) -> WorkerFailed | None
     return None
 
 
+@contextmanager
+def folder_kept() -> Iterator[None]:
+    """Within, environments are called, which may change the current folder; afterwards it is that of rlmem again."""
+    before = None
+    with suppress(OSError):  # it was deleted
+        before = os.getcwd()
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.chdir(before)
+
+
 def closing_well(env: Any) -> Any:
     """`env`, whose `close` works once. What it raises, also an exit, is a warning, since nothing depends on it."""
     close: Callable[..., None] | None = env.close
@@ -92,11 +106,9 @@ def closing_well(env: Any) -> Any:
         nonlocal close
         if close is None:
             return
-        from rlmem.acting.guard import folder_of  # which imports this module
-
         closes, close = close, None
         try:
-            with folder_of(env).entered():
+            with folder_kept():
                 closes(*args, **how)
         except (Exception, SystemExit) as error:  # third-party code, or a worker that is gone
             _kill_workers(env)

@@ -10,7 +10,7 @@ from rlmem.core.errors import UserError
 
 PACKAGED = ("train", "scan")
 """Benchmarks that are part of the package."""
-IN_A_CLONE = ("solve", "memory", "returns", "env")
+IN_A_CLONE = ("memory", "returns", "env")
 """Benchmarks that are scripts of the repository and not part of the package."""
 
 

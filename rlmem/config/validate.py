@@ -7,6 +7,7 @@ these accept may still be refused: choices that do not go together, and classes 
 import inspect
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -55,7 +56,9 @@ def validate(values: dict[str, Any], only: Collection[str] | None = None) -> tup
 def coerce(value: Any, kind: Any) -> Any:
     """`value` as `kind`; raises ValidationError. 1 may be a float and 1e6 an integer; true and '1' are not numbers."""
     try:
-        adapter = TypeAdapter(kind, config=_STRICT)
+        adapter = _adapter(kind)
+    except TypeError:  # a kind that cannot be a key of the cache
+        adapter = _adapter.__wrapped__(kind)
     except (SchemaError, PydanticUserError, PydanticUndefinedAnnotation):  # such as a function in the place of a type
         return value
     try:
@@ -64,6 +67,12 @@ def coerce(value: Any, kind: Any) -> Any:
         whole = lambda item: int(item) if isinstance(item, float) and item.is_integer() else item  # noqa: E731
         checked = adapter.validate_json(json.dumps(map_values(whole, value)))
     return adapter.dump_python(checked, mode="json")
+
+
+@lru_cache(maxsize=1000)
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    """The checker of a kind; to make one takes a hundred times as long as to use it."""
+    return TypeAdapter(kind, config=_STRICT)
 
 
 class _Check:

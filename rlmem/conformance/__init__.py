@@ -16,8 +16,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from rlmem.conformance import calls, influence
-from rlmem.conformance.compare import Measurement
-from rlmem.conformance.probe import Probe, parameter_of
+from rlmem.conformance.probe import Measurement, Probe, parameter_of
 from rlmem.core.errors import one_line
 from rlmem.memory.base import Memory
 

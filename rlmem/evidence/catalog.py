@@ -21,6 +21,7 @@ from rlmem.core import received
 from rlmem.core.errors import UserError
 from rlmem.core.received import named
 from rlmem.evidence import registration
+from rlmem.evidence.drawings import COLUMN
 from rlmem.evidence.expect import Expectation
 from rlmem.evidence.experiment import BUDGETS, TRAINED, Experiment, Planned, words
 from rlmem.evidence.sections import MOST, AnalysisSection, Budget, Exceptional, Leaderboard, Peer, Published, Twins
@@ -149,7 +150,7 @@ def _inconsistent(experiment: Experiment) -> Iterator[str]:
         if axis == "column":
             mapped: dict[str, Mapping[str, object]]
             mapped = {f"peers.{name}.columns": peer.columns for name, peer in experiment.peers.items()}
-            mapped |= {"task": experiment.task} if isinstance(experiment.task, dict) else {}
+            used += [("task", name, parts) for name in experiment.task] if isinstance(experiment.task, dict) else []
             mapped |= {"leaderboard.bounds": board.bounds} if board else {}
             used += [(where, name, names) for where, mapping in mapped.items() for name in mapping]
         elif board:
@@ -162,6 +163,8 @@ def _inconsistent(experiment: Experiment) -> Iterator[str]:
     if wrong := [name for name, (low, high) in (board.bounds if board else {}).items() if not low < high]:
         yield f"leaderboard.bounds.{wrong[0]}: expected [the return that scores 0, a larger one that scores 1]"
     yield from (f"peers: `{name}` is a row already" for name in experiment.peers if name in experiment.rows)
+    if odd := [name for name in experiment.columns if experiment.draw and not COLUMN.fullmatch(name)]:
+        yield f"draw: the column `{odd[0]}`: expected a panel and two dials; e.g. `hold delay=4 items=1`"
     lacking = [name for name in BUDGETS if name not in experiment.budgets]
     yield from (f"budgets: {name} is missing; expected {', '.join(BUDGETS)}" for name in lacking)
 
@@ -200,7 +203,7 @@ def find(item: str) -> Experiment:
         near = nearest(name, known) or nearest(name, [name.partition("/")[2] for name in known])
         papers = sorted({name.partition("/")[0] + "/..." for name in known})
         raise mistake(item, "no such experiment", near=near, accepted=papers, example="rlmem list experiment")
-    return experiment.known_as(name, experiment.text, registration.read(folder / registration.FILE).get(name, {}))
+    return experiment.known_as(name, experiment.text, registration.read(folder / registration.FILE, name))
 
 
 def register(item: str, budget: str) -> str:

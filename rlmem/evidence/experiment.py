@@ -51,11 +51,12 @@ class Experiment(Part):
     expect: what must hold for the claim to hold, see `rlmem.evidence.expect`
     published: which published numbers stand beside ours
     peers: name of a row -> the measured curves of another library
-    task: whose reference normalises the metrics that ask for it, of all columns or by column; where none is given, that
-        of the run's environment
+    task: whose reference normalises the metrics that ask for it, of all columns, or by column or word of a crossed one;
+        where none is given, that of the run's environment
     twins: the row without memory, beside which every row is also run on the game's fully observed twin
     leaderboard: what ranks the rows by all columns together
     analyses: the analyses of every finished run
+    draw: the function of `rlmem.evidence.drawings` that makes a picture and a short table of the numbers
     also: further metrics that are shown beside the first
     mean: whether the mean over the columns of a row is meaningful
     alone: whether runs must not share the machine, because their time is measured
@@ -82,6 +83,7 @@ class Experiment(Part):
     twins: Twins | None = None
     leaderboard: Leaderboard | None = None
     analyses: tuple[AnalysisSection, ...] = ()
+    draw: Literal["heat_maps"] | None = None
     also: tuple[str, ...] = ()
     mean: bool = True
     alone: bool = False
@@ -115,7 +117,9 @@ class Experiment(Part):
 
     def task_of(self, column: str) -> str | None:
         """The task whose reference normalises the metrics of a column; None: that of a run's environment."""
-        return self.task.get(column) if isinstance(self.task, dict) else self.task
+        if isinstance(self.task, dict):
+            return next((self.task[name] for name in (column, *column.split()) if name in self.task), None)
+        return self.task
 
     def budget(self, name: str) -> Budget:
         """The budget of this name. Raises UserError if the experiment has none."""

@@ -82,11 +82,11 @@ class Reference:
         return 100 / (self.expert - self.random)
 
 
-REFERENCES, GAMES, D4RL = (
+REFERENCES, GAMES, D4RL, ANSWERS = (
     {task: Reference(*returns) for task, returns in of_tasks.items()}
     for of_tasks in plainyaml.read(Path(__file__).with_name("references.yaml")).values()
 )
-"""The references of PyBullet's robots, games of Gymnasium, and MuJoCo's robots; the file names their sources."""
+"""The references of PyBullet's robots, Gymnasium's games, MuJoCo's robots and guesses; the file names their sources."""
 
 
 def expert_normalised(returns: ArrayLike, reference: Reference) -> Array:
@@ -95,12 +95,12 @@ def expert_normalised(returns: ArrayLike, reference: Reference) -> Array:
 
 
 def reference_of(task: str) -> Reference:
-    """The reference of a game or robot by its id in GAMES or D4RL, or of a robot of PyBullet: `ant`, `ant_p`,
-    `half_cheetah_v`, `Cheetah-V`.
+    """The reference of a game, robot or guess by its id in GAMES, D4RL or ANSWERS, or of a robot of PyBullet: `ant`,
+    `ant_p`, `half_cheetah_v`, `Cheetah-V`.
 
     Raises ValueError for any other task.
     """
-    if task in (known := GAMES | D4RL):
+    if task in (known := GAMES | D4RL | ANSWERS):
         return known[task]
     robot = re.sub(r"[-_][fpv]$", "", task.lower())
     robot = "half_cheetah" if robot in ("cheetah", "halfcheetah") else robot

@@ -76,11 +76,12 @@ def stamp(time: datetime) -> str:
     return time.astimezone().isoformat(timespec="seconds")
 
 
-def read(file: Path) -> dict[str, dict[str, Registration]]:
-    """Item -> budget -> registration, from a file that `write` wrote; {} if there is none. Raises UserError."""
+def read(file: Path, name: str) -> dict[str, Registration]:
+    """Budget -> registration of an item, from a file that `write` wrote; {} if it has none. Raises UserError."""
     try:
         content = received.json_of(file) if file.exists() else {}
-        return {name: {b: _from_json(entry) for b, entry in of.items()} for name, of in content.items()}
+        entries = {item: of_item.items() for item, of_item in content.items()}
+        return {budget: _from_json(entry) for budget, entry in entries.get(name, ())}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         why = " ".join(str(error).split())
         raise UserError(f"{file}: cannot be read ({why}); expected what `rlmem reproduce --register` wrote") from error
@@ -88,16 +89,16 @@ def read(file: Path) -> dict[str, dict[str, Registration]]:
 
 def known(file: Path, name: str, budget: str) -> Registration:
     """What a file that `write` wrote has of an item at a budget, which may be nothing. Raises UserError."""
-    return read(file).get(name, {}).get(budget, Registration())
+    return read(file, name).get(budget, Registration())
 
 
 def write(file: Path, name: str, budget: str, registration: Registration) -> None:
     """Write the registration of an item at a budget into a file, and keep all others that it has. Raises UserError."""
-    every = read(file)
-    every.setdefault(name, {})[budget] = registration
-    content = {item: {b: asdict(every[item][b]) for b in sorted(every[item])} for item in sorted(every)}
-    for version in (v for of in content.values() for entry in of.values() for v in entry["versions"]):
-        version["hash"] = Version(**version).hash
+    versions = [asdict(version) | {"hash": version.hash} for version in registration.versions]
+    read(file, name)  # a damaged file is refused, not replaced
+    content = received.json_of(file) if file.exists() else {}
+    of_item = content.get(name, {}) | {budget: {"versions": versions, "first_run": registration.first_run}}
+    content = dict(sorted((content | {name: dict(sorted(of_item.items()))}).items()))
     with writing(file, "a copy of the experiment file in a folder of your own"):
         file.parent.mkdir(parents=True, exist_ok=True)
         rundir.write_atomically(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")

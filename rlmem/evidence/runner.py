@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from rlmem.config.messages import mistake, nearest, shell
 from rlmem.config.paths import experiment_modules
 from rlmem.core.errors import Fault, writing
 from rlmem.core.hardware import cores, machine_class
-from rlmem.evidence import registration
+from rlmem.evidence import drawings, registration
 from rlmem.evidence.cost import Cost, cost_of, duration
 from rlmem.evidence.experiment import Cell, Planned
 from rlmem.evidence.folder import CELLS, ELSEWHERE, held, read_about, seals
@@ -37,11 +38,13 @@ from rlmem.evidence.tables import write
 from rlmem.evidence.verdict import Outcome
 from rlmem.jobs.manifest import holds_sweep
 from rlmem.jobs.pool import Options
-from rlmem.record import rundir
+from rlmem.record import figures, rundir
 from rlmem.record.facts import short_commit
 from rlmem.record.provenance import git_commit
 from rlmem.record.trust import require_plain
 
+PICTURE = "picture.svg"
+"""The file of what an experiment draws, next to its tables."""
 Collected = tuple[Sequence[Record], Sequence[Curve], Mapping[str, Path]]
 """A record of every run, learning curves, and pictures by caption."""
 
@@ -154,7 +157,16 @@ class Runner(ABC):
         with held(self.folder / ".tables.lock"):
             outcome = self.so_far()
             write(outcome, self.folder)
+            if outcome.planned.experiment.draw and outcome.scores() and find_spec("matplotlib"):
+                drawing = getattr(drawings, outcome.planned.experiment.draw)(outcome.verdict.cells)
+                figures.save(drawing, self.folder / PICTURE, "svg")
+                outcome = replace(outcome, pictures={**outcome.pictures, **self._drawing()})
         return outcome
+
+    def _drawing(self) -> dict[str, Path]:
+        """The picture that the experiment's drawing function has made, by its caption."""
+        name, file = self.planned.experiment.draw, self.folder / PICTURE
+        return {name.replace("_", " "): file} if name and file.is_file() else {}
 
     def so_far(self) -> Outcome:
         """What has been run, without running more. Raises UserError if nothing has, or if something else lies there."""
@@ -163,7 +175,7 @@ class Runner(ABC):
         theirs, their_curves = measured(self.planned)
         shipped, curves_of_shipped = self._shipped(records)
         everything = [*records, *shipped, *theirs], [*curves, *curves_of_shipped, *their_curves]
-        return Outcome(self.planned, *everything, pictures)
+        return Outcome(self.planned, *everything, {**pictures, **self._drawing()})
 
     def _shipped(self, records: Sequence[Record]) -> tuple[list[Record], list[Curve]]:
         """Shipped runs to stand beside rows of the user's own: those of runs of the file that were not made here.

@@ -14,7 +14,7 @@ import numpy as np
 from rlmem.config.paths import results_dir
 from rlmem.core.errors import UserError, printable, writing
 from rlmem.core.received import dumps
-from rlmem.evidence import catalog, registration, twins
+from rlmem.evidence import catalog, drawings, registration, twins
 from rlmem.evidence.expect import NOT_TESTABLE, Scores
 from rlmem.evidence.folder import ELSEWHERE
 from rlmem.evidence.leaderboard import games, ranking, standings
@@ -181,6 +181,8 @@ def _numbers(outcome: Outcome, to_read: bool) -> Table:
     planned, cells = outcome.planned, outcome.verdict.cells
     title = f"{outcome.name}, budget {outcome.budget}: {in_words(planned.metric)}"
     title += "" if planned.scale == 1 else f", times {planned.scale:g}"
+    if to_read and planned.experiment.draw:
+        return drawings.means(title, cells)
     names = [name for name in dict.fromkeys([*planned.experiment.also, *BESIDE]) if name != planned.metric]
     others = {name: scores for name in names if (scores := outcome.scores(name))}
     fits = 1 < len({cell.column for cell in cells}) <= WIDEST and len({cell.ours.n for cell in cells} - {0}) == 1

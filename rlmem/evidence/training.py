@@ -107,7 +107,7 @@ class TrainingRuns(Runner):
             metrics = read(run, names, experiment.task_of(cell.column))
             record = Record(cell.row, cell.column, seed, state, metrics, config_hash=job.config_hash).of(run)
             records.append(replace(record, machine=run.machine or machine_class(), overrides=" ".join(job.overrides)))
-            if job.state == "done":
+            if job.state == "done" and not experiment.draw:
                 steps, values = thinned(run.series(curve_key(self.planned.metric)))
                 curves += [Curve(cell.row, cell.column, seed, steps, values)] if steps else []
         return records, curves, self._pictures(records)

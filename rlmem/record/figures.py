@@ -64,10 +64,10 @@ def figure(
         return drawing, drawing.subplots(rows, columns, squeeze=False, **options)
 
 
-def save(figure: Figure, target: Path | IO[str], kind: str, transparent: bool = False) -> None:
+def save(figure: Figure, target: Path | IO[bytes], kind: str) -> None:
     """Write a figure as "png", "svg", "pdf" or another kind of file. Equal figures give equal bytes."""
     with style():
-        figure.savefig(target, format=kind, dpi=DPI, transparent=transparent, metadata=UNDATED.get(kind))
+        figure.savefig(target, format=kind, dpi=DPI, metadata=UNDATED.get(kind))
 
 
 def as_image(axes: Axes) -> None:

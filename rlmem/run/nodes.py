@@ -8,10 +8,9 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from rlmem.acting.autoreset import slot_layout
-from rlmem.acting.guard import Folder, folder_of
 from rlmem.acting.observed import observed
-from rlmem.acting.workers import closing_well, raised
-from rlmem.algos.supervised.classify import Labelled
+from rlmem.acting.workers import closing_well, folder_kept, raised
+from rlmem.algos.supervised.predict import Labelled
 from rlmem.config.catalog import default_choices
 from rlmem.config.compose import Config
 from rlmem.config.messages import shell, to_text
@@ -22,8 +21,7 @@ from rlmem.core.errors import UserError, one_line
 from rlmem.core.spaces import ACTION_MASK, chosen
 from rlmem.loops.parts import Callback
 from rlmem.memory.base import Memory
-from rlmem.memory.brc import BRC
-from rlmem.memory.gru import GRU, LSTM
+from rlmem.memory.gru import BRC, GRU, LSTM
 from rlmem.memory.xlstm import SLSTM
 from rlmem.scan import native, triton_scan
 
@@ -191,7 +189,7 @@ def _make(
     changed: what the errors add to the name of the option
     every_leaf: see `make_env`
     """
-    name, target, folder = str(config.choices["env"]), locate(node["_target_"]), Folder()
+    name, target = str(config.choices["env"]), locate(node["_target_"])
     only_sequences = isinstance(target, type) and issubclass(target, Labelled) and not issubclass(target, VectorEnv)
     if num_envs is not None and not only_sequences:
         node = node | {"num_envs": num_envs}
@@ -201,17 +199,13 @@ def _make(
         return {name for of in read_leaves(config, names, strict=True) for name in of}
 
     try:
-        with folder.entered():
+        with folder_kept():
             env = build(node)
             if not isinstance(env, KINDS):
                 problem = f"returned a {type(env).__name__}, not what its annotation says"
                 raise UserError(f"{where}: {node['_target_']} {problem}")
-            env = slot_layout(env) if isinstance(env, VectorEnv) else env
-        env = _wrapped(config, env)
-        if not isinstance(env, VectorEnv):
-            return env
-        with folder_of(env, folder).entered():
-            return closing_well(observed(env, list if every_leaf else read))
+            env = _wrapped(config, slot_layout(env) if isinstance(env, VectorEnv) else env)
+            return closing_well(observed(env, list if every_leaf else read)) if isinstance(env, VectorEnv) else env
     except UserError:
         raise
     except Exception as error:

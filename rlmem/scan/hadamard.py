@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from rlmem.scan.linear import linear_scan
+from rlmem.scan.linear import Walk, linear_scan
 from rlmem.scan.native import Engine, check_flags, chosen_engine
-from rlmem.scan.triton_matrix import matrix_scan
-from rlmem.scan.walk import Walk
+from rlmem.scan.triton_scan import matrix_scan
 
 CELLS = 1 << 19
 """Numbers [B, K, H, H] that a chunk of K slots may hold at a time."""

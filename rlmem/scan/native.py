@@ -19,7 +19,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.nn import functional as F
 
 from rlmem.core.errors import UserError
-from rlmem.core.types import watchers
+from rlmem.core.types import addressable, watchers
 from rlmem.scan import triton_scan
 from rlmem.scan.library import library
 from rlmem.scan.library import missing as missing
@@ -321,11 +321,6 @@ def kernel_of(name: str, dtype: torch.dtype) -> tuple[Callable[..., Any], type]:
     """The kernel for the real type of numbers of type `dtype`, and how floats are passed to it."""
     real, passed = ("float", ctypes.c_float) if dtype.to_real() == torch.float32 else ("double", ctypes.c_double)
     return getattr(library(real), name), passed
-
-
-def addressable(x: Tensor) -> Tensor:
-    """x as a kernel can read it by address: contiguous, with pending conjugations and negations carried out."""
-    return x.resolve_conj().resolve_neg().contiguous()
 
 
 def takes(*tensors: Tensor) -> bool:

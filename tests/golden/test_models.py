@@ -29,7 +29,7 @@ def pytest_generate_tests(metafunc):
 
 def test_every_recording_is_read_by_some_test(pytestconfig):
     """By an adapter, or by the test named for it; a model nobody knows is a failure, not a skip."""
-    elsewhere = {"metrics", "init_tables"}
+    elsewhere = {"linrec", "returns", "metrics", "init_tables"}
     for folder in [FOLDER, *map(Path, pytestconfig.getoption("golden_memory"))]:
         for record in recordings(folder):
             assert record.kind in ADAPTERS or record.kind in elsewhere, f"{record.name}: no adapter for {record.kind!r}"

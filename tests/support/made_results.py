@@ -1,6 +1,8 @@
 """Results of experiments that nobody ran, for the tests of reports."""
 
 import json
+import re
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Sequence
 from html.parser import HTMLParser
@@ -98,19 +100,22 @@ def run_folder(folder: Path, overrides: str, values: Sequence[float | None], eve
 
 
 class Page(HTMLParser):
-    """What a page consists of. rows: of tables, as texts;  classes: how many elements have them"""
+    """What a page consists of. rows of tables, as texts; contents of images; `drawn`: how many means, bands and dots these have"""
 
     def __init__(self, text: str):
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.rows: list[list[str]] = []
-        self.classes: Counter[str] = Counter()
+        self.images: list[str] = []
+        self.drawn: Counter[str] = Counter()
         self.text = ""
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
-        self.classes.update((dict(attrs).get("class") or "").split())
+        if tag == "img":
+            self.images.append(b64decode(dict(attrs)["src"].partition(",")[2]).decode(errors="replace"))
+            self.drawn.update(re.findall('id="(mean|band|dot)-', self.images[-1]))
         if tag == "tr":
             self.rows.append([])
         if tag in ("td", "th"):

@@ -15,7 +15,6 @@ SHRINK = {
     "eval": "--episodes=4",
     "push": "--episodes=4",
     "export": "--episodes=4",
-    "profile": "--dry-run",
 }
 """What is appended to a command; later values win."""
 

@@ -1,12 +1,10 @@
 """Learning curves of several seeds as a mean with its interval, in panels, one for each column, and their drawings.
 
-Reports and `rlmem plot` draw them alike: as files, and as SVG inside of a page.
+Reports and `rlmem plot` draw them alike.
 """
 
 from __future__ import annotations
 
-import io
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -14,7 +12,6 @@ from math import ceil
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +23,7 @@ from rlmem.evidence.records import Curve
 from rlmem.evidence.statistics import ANY, Range, contrast
 from rlmem.record import figures
 from rlmem.record.facts import RunRecord
-from rlmem.record.figures import COLOURS, DASHES, GRID, INK
+from rlmem.record.figures import COLOURS, DASHES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,9 +43,6 @@ upper bound on the latter, for wrapping long names."""
 WRAP, TITLE = 32, 46
 """The greatest number of letters on a line of a panel's side label and of its title."""
 FORMATS = ("png", "pdf", "svg")
-VARIABLES = {INK: "currentColor", GRID: "var(--grid)"} | {c: f"var(--row-{k})" for k, c in enumerate(COLOURS)}
-"""Colours -> variables of the page's style sheet: one drawing is readable on light and on dark background."""
-REFERENCE = re.compile(r"#([\w-]+)")
 
 
 @dataclass(frozen=True)
@@ -199,11 +193,11 @@ def together(shown: Sequence[Panel]) -> Figure:
     return figure
 
 
-def draw(axes: Axes, panel: Panel, seeds: bool = False) -> dict[str, Any]:
+def draw(axes: Axes, panel: Panel) -> dict[str, Any]:
     """Draw the means with their bands; returns row -> the handle for the legend.
 
     A single point is drawn as a dot, also that of a run among longer ones. Runs without a common step have no mean and
-    are drawn one by one. The groups of an SVG are named `seed-N`, `band-N`, `mean-N` and `dot-N` by the row's index.
+    are drawn one by one. The groups of an SVG are named `band-N`, `mean-N` and `dot-N` by the row's index.
     """
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
@@ -212,8 +206,6 @@ def draw(axes: Axes, panel: Panel, seeds: bool = False) -> dict[str, Any]:
         look: Any = {"color": COLOURS[line.index % len(COLOURS)]}
         dash = DASHES[line.index // len(COLOURS) % len(DASHES)]
         thick: Any = look | {"linestyle": dash, "linewidth": 1.8}
-        for curve in line.seeds if seeds else ():
-            axes.plot(curve.steps, curve.values, **look, linewidth=0.8, alpha=0.55, gid=f"seed-{line.index}")
         if np.isfinite(line.low).any():
             edge = 1.8 if len(line.steps) == 1 else 0
             axes.fill_between(line.steps, line.low, line.high, **look, lw=edge, alpha=0.18, gid=f"band-{line.index}")
@@ -239,54 +231,6 @@ def save(figure: Figure, path: Path) -> None:
     with writing(path, "--out /tmp/figure.png"):
         path.parent.mkdir(parents=True, exist_ok=True)
         figures.save(figure, path, kind)
-
-
-def inline(panel: Panel, prefix: str, title: str) -> str:
-    """The curves of all seeds as markup that is as wide as the page allows, for a page with a legend of its own.
-
-    The groups `seed-N`, `band-N`, `mean-N` and `dot-N` get the classes `seed row-N`, ... All other names begin with
-    `prefix`, which makes them unique in the page. `title` is for readers who cannot see the figure.
-    """
-    figure, axes = figures.figure(PANEL[1], width=PANEL[0])
-    with figures.style():
-        draw(axes[0, 0], panel, seeds=True)
-    text = io.StringIO()
-    figures.save(figure, text, "svg", transparent=True)
-    root = ElementTree.fromstring(text.getvalue())
-    used = {name for element in root.iter() for value in element.attrib.values() for name in REFERENCE.findall(value)}
-    for element in root.iter():
-        _rewrite(element, prefix, used)
-    for name in ("width", "height", "version"):
-        root.attrib.pop(name, None)
-    label = ElementTree.Element("title", id=f"{prefix}-title")
-    label.text = title
-    root.insert(0, label)
-    root.attrib |= {"role": "img", "aria-labelledby": f"{prefix}-title"}
-    return ElementTree.tostring(root, encoding="unicode")
-
-
-def _rewrite(element: ElementTree.Element, prefix: str, used: set[str]) -> None:
-    """Drop namespaces, which HTML has no use for, make names unique, colours variables, and numbers short."""
-    plain = lambda name: name.rpartition("}")[2]  # noqa: E731
-    for child in [child for child in element if plain(child.tag) in ("metadata", "style")]:
-        element.remove(child)  # matplotlib's style would apply to the whole page
-    own = element.attrib = {plain(name): value for name, value in element.attrib.items()}
-    element.tag = plain(element.tag)
-    name = own.pop("id", None)
-    if name and (group := re.fullmatch(r"(seed|band|mean|dot)-(\d+)", name)):
-        own["class"] = f"{group[1]} row-{group[2]}"
-    elif name in used:
-        own["id"] = f"{prefix}-{name}"
-    for key in ("href", "clip-path"):
-        if key in own:
-            own[key] = REFERENCE.sub(rf"#{prefix}-\1", own[key])
-    if "style" in own:
-        style = re.sub(r"'DejaVu Sans'[^;]*", "system-ui, sans-serif", own["style"])
-        for colour, variable in VARIABLES.items():
-            style = style.replace(colour, variable)
-        own["style"] = style
-    if "d" in own:
-        own["d"] = re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.2f}", own["d"])
 
 
 def literal(text: str) -> str:

@@ -11,26 +11,24 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
+from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import quote
-
-from markupsafe import Markup
 
 from rlmem.config.paths import results_dir
 from rlmem.core import received
 from rlmem.core.errors import UserError, printable, writing
 from rlmem.core.received import ROWS, content, inside
 from rlmem.evidence import catalog
-from rlmem.evidence.page.curves import inline, panels, save, together
+from rlmem.evidence.page.curves import panels, save, together
 from rlmem.evidence.page.find import Item, published
 from rlmem.evidence.page.groups import INTERVALS, Section, departures, key_in_words
 from rlmem.evidence.records import PLACE, SERIES, read_series
 from rlmem.evidence.tables import provenance_problem
 from rlmem.evidence.verdict import Word
 from rlmem.record import figures, rundir
-from rlmem.record.figures import COLOURS
 from rlmem.record.tables import Table, cell_text, csv_text, in_markdown, inert
 
 if TYPE_CHECKING:
@@ -48,8 +46,6 @@ PICTURES = 1 << 26
 """Bytes of the pictures of a page at most, together."""
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Characters that control a terminal or the order of a text."""
-STROKES = ("none", "5 2", "1 1.5", "6 2 1 2")
-"""`rlmem.record.figures.DASHES` as SVG writes them."""
 MEDIA_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
 
 
@@ -83,7 +79,7 @@ def document(items: Sequence[Item], folder: Path) -> str:
 
     root = results_dir()
     shipped = root and all(item.file and root.resolve() in item.file.resolve().parents for item in items)
-    names = catalog.names() if shipped else []
+    names = [name for name in catalog.names() if catalog.find(name).expect] if shipped else []
     text = rendered(
         "results.md.jinja",
         (anchor, departures, heading, image, in_markdown, key_in_words, picture, printable, provenance_problem),
@@ -217,8 +213,8 @@ def _lines(item: Item) -> Iterator[Line]:
                 yield line("curve", curve.place, item.key, number, step=step)
 
 
-# The page of `rlmem report`: one self-contained HTML file without scripts, in which every text is escaped. Showing and
-# hiding works by check boxes that the style sheet reads. The page's policy forbids everything from outside.
+# The page of `rlmem report`: one self-contained HTML file without scripts, in which every text is escaped. The page's
+# policy forbids everything from outside.
 
 
 def page(sections: Sequence[Section], title: str) -> str:
@@ -230,33 +226,33 @@ def page(sections: Sequence[Section], title: str) -> str:
         "page.html.jinja",
         (cell_text, departures, drawings, key_in_words, pictures),
         title=title,
-        most_rows=max(len(section.axes[0]) for section in sections),
         items=items,
         total=sum(len(section.records) for section in sections),
         intervals=INTERVALS,
         sections=sections,
-        colours=len(COLOURS),
-        strokes=STROKES,
     )
     return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def drawings(section: Section, prefix: str) -> Iterator[Markup]:
-    """An SVG for each column. The names of its elements begin with `prefix`, which is unique to the section."""
+def drawings(section: Section) -> Iterator[tuple[str, str]]:
+    """A caption and a drawing of learning curves for each column."""
     ylabel = key_in_words(section.key)
-    for k, panel in enumerate(panels(section.curves, *section.axes, ylabel, ranges=section.ranges)):
+    for panel in panels(section.curves, *section.axes, ylabel, ranges=section.ranges):
         where = f" on {panel.title}" if panel.title else ""
-        title = f"{ylabel}{where} over environment steps: {', '.join(line.name for line in panel.lines)}"
-        yield Markup(inline(panel, f"{prefix}-c{k}", title))
+        svg = BytesIO()
+        figures.save(together([panel]), svg, "svg")
+        yield f"{ylabel}{where}", _data_url(".svg", svg.getvalue())
 
 
 def pictures(section: Section) -> Iterator[tuple[str, str]]:
-    """Captions and pictures of analyses as data URLs: the smaller of SVG and PNG where both exist.
-
-    As an image, an SVG shares no names with the page, and can neither run nor load anything.
-    """
+    """Captions and pictures of analyses: the smaller of SVG and PNG where both exist."""
     for caption, file in _files(section):
-        yield caption, f"data:{MEDIA_TYPES[file.suffix]};base64,{b64encode(content(file)).decode()}"
+        yield caption, _data_url(file.suffix, content(file))
+
+
+def _data_url(suffix: str, image: bytes) -> str:
+    """An image in the page. An SVG that is one shares no names with the page, and can neither run nor load anything."""
+    return f"data:{MEDIA_TYPES[suffix]};base64,{b64encode(image).decode()}"
 
 
 def _files(section: Section) -> Iterator[tuple[str, Path]]:

@@ -228,7 +228,7 @@ def _item(outcome: Outcome, file: Path | None = None) -> Item:
 
 def _experiment(name: str, file: Path) -> Experiment:
     """A shipped experiment, or the one whose text is kept with its results."""
-    registered = registration.read(file.with_name(registration.FILE)).get(name, {})
+    registered = registration.read(file.with_name(registration.FILE), name)
     if file.is_file():
         experiment = read(file, name)
         return experiment.known_as(name, experiment.text, registered)

@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 from dataclasses import replace
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 
@@ -34,8 +35,7 @@ from rlmem.memory.shm import SHM
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import train
 
-pytest.importorskip("sklearn")
-pytest.importorskip("matplotlib")
+pytestmark = pytest.mark.skipif(not (find_spec("sklearn") and find_spec("matplotlib")), reason="needs .[analysis]")
 
 COMMON = [
     "env.num_envs=4", "memory.hidden_size=8", "encoder.hidden_size=8", "evaluation.every=null",

@@ -1,5 +1,6 @@
 """Analyses of memory on hand-made memories whose numbers are derived on paper, here in comments."""
 
+from importlib.util import find_spec
 from math import ceil, exp, log, sqrt
 from types import SimpleNamespace
 
@@ -26,7 +27,7 @@ from rlmem.core.errors import UserError
 from rlmem.core.types import Batch
 from rlmem.memory.base import Memory, RecurrentCell
 
-pytest.importorskip("sklearn")
+pytestmark = pytest.mark.skipif(not find_spec("sklearn"), reason="needs scikit-learn")
 
 TWO = spaces.Discrete(2)
 
