@@ -78,12 +78,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Group(Section):
-    """Runs of no experiment.
-
-    alike: `all runs` or options -> the overrides that they share and no name shows
-    """
-
-    alike: Mapping[str, str] = field(default_factory=dict)
+    """Runs of no experiment."""
 
     @property
     def metric(self) -> str:
@@ -106,8 +101,7 @@ class Group(Section):
         return sentences(places)
 
     def facts(self) -> dict[str, str]:
-        alike = {f"set in {who}": keys for who, keys in self.alike.items()}
-        return facts_of(self.records) | {DIFFERS: self.differs} | alike
+        return facts_of(self.records) | {DIFFERS: self.differs}
 
     def tables(self) -> list[Table]:
         """The means over seeds with their intervals, a line per row and column with finished runs."""
@@ -181,7 +175,7 @@ def of_runs(run_dirs: Sequence[Path], half: Sequence[Path], problems: list[str])
 def group(name: str, runs: Sequence[ListedRun], command: str | None, left_out: Sequence[str] = ()) -> Group:
     """The group of runs, with rows and columns named by what varies among them."""
     settings = [settings_of(run.run_dir, run.overrides) for run in runs]
-    places, alike = labels(settings)
+    places = labels(settings)
     directories = [RunRecord(run.run_dir) for run in runs]
     keys = {key for run in directories for row in run.rows for key in row}
     key = next((key for key in RETURNS if key in keys), "")
@@ -206,7 +200,6 @@ def group(name: str, runs: Sequence[ListedRun], command: str | None, left_out: S
         left_out,
         differs=between_rows(settings, places),
         ranges={column: possible(key, own) for own, (_, column) in zip(settings, places, strict=True)},
-        alike=alike,
     )
 
 

@@ -93,11 +93,8 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
             yield f"{prefix}{key}", to_text(value)
 
 
-def labels(runs: Sequence[RunSettings]) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """Row and column of every run, and `all runs` or options -> the overrides that they share and no name shows.
-
-    Rows are named by what varies, and columns by the environment if it varies.
-    """
+def labels(runs: Sequence[RunSettings]) -> list[tuple[str, str]]:
+    """Row and column of every run: rows are named by what varies, and columns by the environment if it varies."""
     groups = dict.fromkeys(group for run in runs for group in run.options)
     varying = [group for group in groups if len({run.options.get(group) for run in runs}) > 1]
     rows = [group for group in varying if group != COLUMN]
@@ -110,7 +107,7 @@ def labels(runs: Sequence[RunSettings]) -> tuple[list[tuple[str, str]], dict[str
         words = [*_options(run, rows, runs), *(_word(key, run, often) for key in keys if key in run.values)]
         name = " ".join(words) or run.options.get(MEMORY, "")
         places.append((name, run.options.get(COLUMN, "") if COLUMN in varying else ""))
-    return places, _alike(runs, [key for key in every if key not in keys]) if len(runs) > 1 else {}
+    return places
 
 
 def between_rows(runs: Sequence[RunSettings], places: Sequence[tuple[str, str]]) -> str:
@@ -156,14 +153,3 @@ def _word(key: str, run: RunSettings, often: Mapping[str, int]) -> str:
     """`trace_size=16`: the last word of a group's key, unless another key ends in the same word."""
     last = key.rpartition(".")[2]
     return f"{last if often[last] == 1 and run.option_of(key) else key}={run.values[key]}"
-
-
-def _alike(runs: Sequence[RunSettings], keys: Iterable[str]) -> dict[str, str]:
-    """`all runs` or options -> the overrides of these keys that they share."""
-    settings: dict[str, list[str]] = defaultdict(list)
-    for key in keys:
-        having = [run for run in runs if key in run.values]
-        if any(run.asks(key) for run in having):
-            options = ", ".join(dict.fromkeys(str(run.option_of(key)) for run in having))
-            settings["all runs" if len(having) == len(runs) else options].append(f"{key}={having[0].values[key]}")
-    return {who: " ".join(words) for who, words in settings.items()}
