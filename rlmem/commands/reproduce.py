@@ -19,7 +19,6 @@ def run(
     seeds: Seeds = (),
     rows: SomeWords = (),
     dry_run: Flag = False,
-    time: Flag = False,
     show: Flag = False,
     register: Flag = False,
     dir: Dir | None = None,
@@ -39,7 +38,6 @@ def run(
     rows NAME=KEY=VALUE,...: add rows of your own and run only these, such as
         mine=memory=my_memory,memory.hidden_size=64
     dry_run: check and list the cells and their cost only
-    time: first train every cell for a few seconds, to say what its runs cost here; then as --dry-run
     show: show what has been run so far, or else the results that are shipped, and run nothing
     register: write the expectations down with today's date, before the first run, and run nothing
     dir: where reproductions lie (reproduce)
@@ -86,9 +84,7 @@ def run(
         problem = f"the rows {', '.join(own)} are not in its file; copy it and add them there"
         example = f"rlmem reproduce my_table.yaml --publish {publish}"
         raise mistake(f"--publish {publish}", problem, example=example)
-    if time:
-        runner.time(jobs, command.show)
-    if dry_run or time:
+    if dry_run:
         command.show(runner.dry_run(jobs))
         return 0
     chosen = {"--cells": cells, "--seeds": seeds, "--rows": rows}

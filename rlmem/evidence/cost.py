@@ -1,4 +1,4 @@
-"""The cost of a reproduction: of runs that were timed here, or else of shipped runs of the same kind."""
+"""The cost of a reproduction, as shipped runs of the same kind tell."""
 
 import statistics
 from collections import defaultdict
@@ -19,31 +19,20 @@ class Cost(NamedTuple):
     """The cost of runs together.
 
     steps: environment steps
-    seconds: seconds of one core, 0 if no run of the kind of one of them was ever timed
-    alike: the runs that were never timed here; their time is that of runs of the same kind, whose width, batches and
-        other settings may differ
+    seconds: seconds of one core, as medians of shipped runs of the same kind tell, whose width, batches and other
+        settings may differ; 0 if there are none of the kind of one of these runs
     """
 
     steps: int
     seconds: float
-    alike: int = 0
 
 
 def cost_of(planned: Sequence[Cell]) -> Cost:
     """The cost of the runs of these cells."""
-    from rlmem.run.timing import timed  # which imports torch: only who asks for a cost needs it
-
-    here, per_step = timed(), _seconds_per_step()
-    steps, seconds, alike = 0, 0.0, 0
-    for cell in planned:
-        each, runs = steps_of(cell.overrides), len(cell.seeds)
-        steps += each * runs
-        if cell.overrides in here:
-            seconds += here[cell.overrides].seconds * runs
-        else:
-            seconds += per_step.get(kind(cell.overrides), nan) * each * runs
-            alike += runs
-    return Cost(steps, 0.0 if isnan(seconds) else seconds, alike)
+    steps = [steps_of(cell.overrides) * len(cell.seeds) for cell in planned]
+    per_step = [_seconds_per_step().get(kind(cell.overrides), nan) for cell in planned]
+    seconds = sum(rate * number for rate, number in zip(per_step, steps, strict=True))
+    return Cost(sum(steps), 0.0 if isnan(seconds) else seconds)
 
 
 def steps_of(lines: Iterable[str]) -> int:

@@ -92,16 +92,13 @@ def seals(file: Path, rows: Mapping[str, Lines]) -> dict[str, str]:
 
 
 def _remembered(file: Path) -> tuple[dict[str, Lines], dict[str, str]]:
-    """The rows that a CELLS remembers, and their seals, each as far as it can be read."""
+    """The rows that a CELLS remembers, and their seals; none where it is missing or either cannot be read."""
     try:
         about = received.json_of(file)
         rows = {str(name): tuple(map(str, lines)) for name, lines in about.get("rows", {}).items()}
+        return rows, {str(name): str(seal) for name, seal in about.get("seals", {}).items()}
     except (OSError, ValueError, AttributeError, TypeError):
         return {}, {}
-    try:
-        return rows, {str(name): str(seal) for name, seal in about.get("seals", {}).items()}
-    except AttributeError:
-        return rows, {}
 
 
 def _text(name: str, lines: Lines) -> str:

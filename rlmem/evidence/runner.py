@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rlmem import __version__
-from rlmem.config.messages import mistake, nearest, shell
+from rlmem.config.messages import mistake, nearest
 from rlmem.config.paths import experiment_modules
 from rlmem.core.errors import Fault, writing
 from rlmem.core.hardware import cores, machine_class
@@ -91,19 +91,13 @@ class Runner(ABC):
         """Lines to show above the cost of these cells, which have been checked."""
         return []
 
-    def time(self, cells: Sequence[Cell], say: Callable[[str], None]) -> None:
-        """Measure what a run of each cell takes here, which later estimates go by, and `say` it."""
-        example = f"rlmem reproduce {shell(self.name)} --budget smoke"
-        raise mistake("--time", "only training runs can be timed", example=example)
-
     def cost_line(self, cells: Sequence[Cell]) -> str:
         """`memoroids/figure4 at the budget laptop: 12 cells, 36 runs, 720,000 steps, about 25 min on 2 cores`."""
         runs = sum(len(cell.seeds) for cell in cells)
         parts = [f"{self.name} at the budget {self.budget}: {len(cells)} cells, {runs} runs"]
         if cost := self.cost(cells):
-            time = f"about {duration(cost.seconds / cores())} on {cores()} cores"
-            time += f" (from runs of the same kind for {cost.alike} runs; --time measures)" if cost.alike else ""
-            parts += [f"{cost.steps:,} steps", time if cost.seconds else "nobody has timed such runs yet; --time does"]
+            time = f"about {duration(cost.seconds / cores())} on {cores()} cores, as shipped runs of the same kind"
+            parts += [f"{cost.steps:,} steps", time if cost.seconds else "no shipped runs tell how long such runs take"]
         return ", ".join(parts)
 
     def dry_run(self, cells: Sequence[Cell]) -> str:

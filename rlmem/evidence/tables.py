@@ -217,17 +217,17 @@ def _expected(outcome: Outcome, to_read: bool) -> list[Table]:
 
 def _diagnosis(outcome: Outcome) -> list[Table]:
     """What the runs on games and on their fully observed twins tell, if there are such runs."""
-    planned, scores, agents = outcome.planned, outcome.scores(), []
+    planned, scores = outcome.planned, outcome.scores()
     if planned.experiment.twins is None:
         return []
-    memoryless = planned.experiment.twins.memoryless
+    memoryless, agents = planned.experiment.twins.memoryless, {}
     for row, column in product(planned.twin_of.values(), planned.experiment.columns):
         runs, without = (
             [scores[name, column] for name in (agent, Twins.name(agent)) if (name, column) in scores]
             for agent in (row, memoryless)
         )
         if len(runs) == 2:
-            agents.append(twins.TwinReturns(row, column, runs, without if row != memoryless else ()))
+            agents[row, column] = [*runs, *(without if row != memoryless else ())]
     return [twins.table(outcome.name, agents, planned.higher)] if agents else []
 
 

@@ -5,7 +5,7 @@ few agents at every step.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain, product
@@ -22,7 +22,7 @@ from rlmem.config.paths import shipped_options
 from rlmem.core import received
 from rlmem.core.errors import Fault, UserError
 from rlmem.core.hardware import machine_class
-from rlmem.evidence.cost import Cost, cost_of, duration
+from rlmem.evidence.cost import Cost, cost_of
 from rlmem.evidence.experiment import Cell, Planned
 from rlmem.evidence.folder import CELLS, foreign, held
 from rlmem.evidence.leaderboard import size_of
@@ -80,13 +80,6 @@ class TrainingRuns(Runner):
 
     def remarks(self, cells: Sequence[Cell]) -> list[str]:
         return size_remarks(self.planned, cells)
-
-    def time(self, cells: Sequence[Cell], say: Callable[[str], None]) -> None:
-        from rlmem.run.timing import measure
-
-        self.check(cells)
-        for cell in cells:
-            say(f"{cell.name}: {duration(measure(cell.overrides).seconds)} for a run")
 
     def run(self, cells: Sequence[Cell], options: Options) -> int:
         asked = {(cell.row, cell.column, seed) for cell in cells for seed in cell.seeds}
@@ -245,7 +238,7 @@ class Populations(Runner):
 
     def cost(self, cells: Sequence[Cell]) -> Cost:
         agents, one = int(self.options.get("agents", PopulationSpec.agents)), cost_of(cells)
-        return Cost(agents * one.steps, agents * one.seconds, agents * one.alike)
+        return Cost(agents * one.steps, agents * one.seconds)
 
     def specification(self, cell: Cell, seed: int) -> PopulationSpec:
         """The population of a cell and seed, as `rlmem population` would train it. Raises UserError."""

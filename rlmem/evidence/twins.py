@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from math import isfinite, nan
 from typing import NamedTuple
 
@@ -65,37 +64,23 @@ def memory_improvability(partial: ArrayLike, memoryless: ArrayLike, memoryless_f
     return Estimate(share, float(np.hypot.reduce(errors)) / to_gain.value)
 
 
-@dataclass(frozen=True)
-class TwinReturns:
-    """The returns [run] of an agent and of one without memory, each on a game and on its twin.
-
-    row, column: the names of the agent and of the game
-    agent: the returns on the game and on its twin
-    memoryless: likewise, of the one without memory; fewer if there is no agent to compare with, as for that one itself
-    """
-
-    row: str
-    column: str
-    agent: Sequence[ArrayLike]
-    memoryless: Sequence[ArrayLike] = ()
-
-
-def table(name: str, agents: Sequence[TwinReturns], higher: bool = True) -> Table:
+def table(name: str, agents: Mapping[tuple[str, str], Sequence[ArrayLike]], higher: bool = True) -> Table:
     """A line for every agent and game: both returns, gap, bias and improvability with their standard errors.
 
+    agents: (row, column) -> the returns [run] of the agent on the game and on its twin, and behind them those of the
+        agent without memory, if there is one to compare with
     higher: whether more is better; where it is not, differences are turned, so that more is better in them, too
     """
-    several = any(each.column for each in agents)
+    several, sign = any(column for _, column in agents), 1 if higher else -1
     lines: list[list[Cell]] = []
-    for each in agents:
-        sign = 1 if higher else -1
-        partial, full, *without = (sign * np.asarray(runs, float) for runs in (*each.agent, *each.memoryless))
+    for (row, column), returns in agents.items():
+        partial, full, *without = (sign * np.asarray(runs, float) for runs in returns)
         estimates = [observability_gap(partial, full)]
         if len(without) == 2:
             estimates += [memory_bias(full, without[1]), memory_improvability(partial, *without)]
         values = [_value(estimate) for estimate in estimates] + [None] * (3 - len(estimates))
         means = [sign * float(runs.mean()) if len(runs) else None for runs in (partial, full)]
-        lines.append([each.row, *([each.column] if several else []), *means, *values])
+        lines.append([row, *([column] if several else []), *means, *values])
     title = f"{name}: is it memory? `full` is the same game with all of its state in view"
     return Table(title, ["row", *(["column"] if several else []), "partial", "full", *HEAD], lines)
 

@@ -134,11 +134,6 @@ def _require_gpus(gpus: Sequence[str]) -> None:
         raise UserError(f"{where}: there is no GPU {beyond[0]} here; accepted: {accepted}; e.g. --gpus {accepted}")
 
 
-def job_hashes(spec: SweepSpec) -> frozenset[str]:
-    """The configuration hashes of the jobs of a grid, for `Options.only`."""
-    return frozenset(job.config_hash for job in _compose(spec)[0])
-
-
 def _compose(spec: SweepSpec) -> tuple[list[Job], list[str]]:
     """The checked jobs of a grid without repetitions, and a line about the repetitions."""
     every, unique, repeats = expand(all_axes := axes(spec)), dict[str, Job](), []

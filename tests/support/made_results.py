@@ -100,7 +100,7 @@ def run_folder(folder: Path, overrides: str, values: Sequence[float | None], eve
 
 
 class Page(HTMLParser):
-    """What a page consists of. rows of tables, as texts; contents of images; `drawn`: how many means, bands and dots these have"""
+    """Rows of tables and contents of images of a page, and how many means, bands and dots these have (`drawn`)."""
 
     def __init__(self, text: str):
         super().__init__()

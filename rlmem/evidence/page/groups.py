@@ -20,10 +20,9 @@ from rlmem.core.errors import UserError, reading
 from rlmem.evidence import metrics
 from rlmem.evidence.cost import duration
 from rlmem.evidence.metrics import GREEDY, TRAINING
-from rlmem.evidence.page.settings import COLUMN, RunSettings, between_rows, labels, read_run, settings_of, twins
+from rlmem.evidence.page.settings import COLUMN, RunSettings, between_rows, labels, read_run, settings_of
 from rlmem.evidence.records import Curve, Place, Record
 from rlmem.evidence.statistics import ANY, Range, contrast
-from rlmem.evidence.twins import table
 from rlmem.evidence.verdict import Outcome
 from rlmem.jobs.manifest import Manifest
 from rlmem.jobs.status import RETURNS
@@ -79,14 +78,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Group(Section):
-    """Runs of no experiment.
-
-    alike: `all runs` or options -> the overrides that they share and no name shows
-    settings: of each run
-    """
-
-    alike: Mapping[str, str] = field(default_factory=dict)
-    settings: Sequence[RunSettings] = ()
+    """Runs of no experiment."""
 
     @property
     def metric(self) -> str:
@@ -109,11 +101,10 @@ class Group(Section):
         return sentences(places)
 
     def facts(self) -> dict[str, str]:
-        alike = {f"set in {who}": keys for who, keys in self.alike.items()}
-        return facts_of(self.records) | {DIFFERS: self.differs} | alike
+        return facts_of(self.records) | {DIFFERS: self.differs}
 
     def tables(self) -> list[Table]:
-        """The means over seeds with their intervals, a line per row and column with finished runs; what twins tell."""
+        """The means over seeds with their intervals, a line per row and column with finished runs."""
         known = {name for record in self.records for name in record.metrics}
         names = [name for name in dict.fromkeys([self.metric, *metrics.BESIDE]) if name in known]
         several = any(record.column for record in self.records)
@@ -125,9 +116,7 @@ class Group(Section):
             lines.append([row, *([column] if several else []), *means[:1], len(runs), *means[1:]])
         head = [f"{metrics.in_words(name)} [95 % CI]" if name == self.metric else name for name in names]
         columns = ["row", *(["column"] if several else []), *head[:1], "runs", *head[1:]]
-        pairs = twins(self.settings, self.records, self.metric) if self.settings else []
-        means_of_runs = Table(f"{self.name}: runs that have ended", columns, lines)
-        return [means_of_runs, *([table(self.name, pairs)] if pairs else [])]
+        return [Table(f"{self.name}: runs that have ended", columns, lines)]
 
 
 def mean_of(runs: Sequence[float], possible: Range) -> Value:
@@ -186,7 +175,7 @@ def of_runs(run_dirs: Sequence[Path], half: Sequence[Path], problems: list[str])
 def group(name: str, runs: Sequence[ListedRun], command: str | None, left_out: Sequence[str] = ()) -> Group:
     """The group of runs, with rows and columns named by what varies among them."""
     settings = [settings_of(run.run_dir, run.overrides) for run in runs]
-    places, alike = labels(settings)
+    places = labels(settings)
     directories = [RunRecord(run.run_dir) for run in runs]
     keys = {key for run in directories for row in run.rows for key in row}
     key = next((key for key in RETURNS if key in keys), "")
@@ -211,8 +200,6 @@ def group(name: str, runs: Sequence[ListedRun], command: str | None, left_out: S
         left_out,
         differs=between_rows(settings, places),
         ranges={column: possible(key, own) for own, (_, column) in zip(settings, places, strict=True)},
-        alike=alike,
-        settings=settings,
     )
 
 

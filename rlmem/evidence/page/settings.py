@@ -1,4 +1,4 @@
-"""What distinguishes runs side by side: their settings, their short names, and which of them are twins.
+"""What distinguishes runs side by side: their settings and their short names.
 
 A name is made of what differs among the runs and does not follow from something else. A default that differs only
 because the option of its group differs is not named unless a run sets its key: the option's name is enough.
@@ -14,20 +14,12 @@ from typing import Any
 from rlmem.config.catalog import default_choices
 from rlmem.config.messages import to_text
 from rlmem.core.received import loads
-from rlmem.evidence.records import Record
-from rlmem.evidence.twins import TwinReturns
 from rlmem.record import rundir
 
 COLUMN, MEMORY = "env", "memory"
 """The group whose options name the columns, if they vary, and that whose options are the memories."""
-MEMORYLESS = "mlp"
-"""The option of `memory` that has none."""
-BUDGET = "total_steps"
-"""The key of a run's length."""
 APART = ("seed", "run_dir", "on_exists", "threads", "device", "logger", "callbacks")
 """Keys that do not distinguish experiments."""
-OBSERVE, FULL = "env.observe", "full"
-"""The key in which twins differ, and its value for the one that shows all of the state."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +93,8 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
             yield f"{prefix}{key}", to_text(value)
 
 
-def labels(runs: Sequence[RunSettings]) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """Row and column of every run, and `all runs` or options -> the overrides that they share and no name shows.
-
-    Rows are named by what varies, and columns by the environment if it varies.
-    """
+def labels(runs: Sequence[RunSettings]) -> list[tuple[str, str]]:
+    """Row and column of every run: rows are named by what varies, and columns by the environment if it varies."""
     groups = dict.fromkeys(group for run in runs for group in run.options)
     varying = [group for group in groups if len({run.options.get(group) for run in runs}) > 1]
     rows = [group for group in varying if group != COLUMN]
@@ -118,7 +107,7 @@ def labels(runs: Sequence[RunSettings]) -> tuple[list[tuple[str, str]], dict[str
         words = [*_options(run, rows, runs), *(_word(key, run, often) for key in keys if key in run.values)]
         name = " ".join(words) or run.options.get(MEMORY, "")
         places.append((name, run.options.get(COLUMN, "") if COLUMN in varying else ""))
-    return places, _alike(runs, [key for key in every if key not in keys]) if len(runs) > 1 else {}
+    return places
 
 
 def between_rows(runs: Sequence[RunSettings], places: Sequence[tuple[str, str]]) -> str:
@@ -164,46 +153,3 @@ def _word(key: str, run: RunSettings, often: Mapping[str, int]) -> str:
     """`trace_size=16`: the last word of a group's key, unless another key ends in the same word."""
     last = key.rpartition(".")[2]
     return f"{last if often[last] == 1 and run.option_of(key) else key}={run.values[key]}"
-
-
-def _alike(runs: Sequence[RunSettings], keys: Iterable[str]) -> dict[str, str]:
-    """`all runs` or options -> the overrides of these keys that they share."""
-    settings: dict[str, list[str]] = defaultdict(list)
-    for key in keys:
-        having = [run for run in runs if key in run.values]
-        if any(run.asks(key) for run in having):
-            options = ", ".join(dict.fromkeys(str(run.option_of(key)) for run in having))
-            settings["all runs" if len(having) == len(runs) else options].append(f"{key}={having[0].values[key]}")
-    return {who: " ".join(words) for who, words in settings.items()}
-
-
-def twins(runs: Sequence[RunSettings], records: Sequence[Record], metric: str) -> list[TwinReturns]:
-    """Every agent that was run on a game and on its twin, beside the one without memory that was run on both.
-
-    Twins differ in OBSERVE alone, and one of them has it at FULL. Agents without memory are compared with those of the
-    same game, algorithm and steps; where there are several, with none.
-    """
-    observed: dict[Any, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))  # agent -> observe -> runs
-    games: dict[Any, Any] = {}
-    for run, record in zip(runs, records, strict=True):
-        if metric in record.metrics and OBSERVE in run.values:
-            values = {(key, value) for key, value in run.values.items() if key != OBSERVE}
-            agent = frozenset(run.options.items()), frozenset(values)
-            game = frozenset(one for one in values if one[0].startswith("env.") and one[0] != "env.num_envs")
-            course = run.options.get(COLUMN), run.options.get("algo"), run.values.get(BUDGET), game
-            observed[agent][run.values[OBSERVE]].append(record)
-            games[agent] = course, run.options.get(MEMORY)
-    pairs = []
-    for agent, by in observed.items():
-        course, memory = games[agent]
-        without = [other for name, other in observed.items() if games[name] == (course, MEMORYLESS)]
-        memoryless = without[0] if len(without) == 1 and memory != MEMORYLESS else {}
-        for part in (part for part in by if part != FULL and FULL in by):
-            returns, theirs = (
-                [[record.metrics[metric] for record in agents[name]] for name in (part, FULL) if name in agents]
-                for agents in (by, memoryless)
-            )
-            first = by[part][0]
-            row = " ".join(word for word in first.row.split() if not word.endswith(f"observe={part}"))
-            pairs.append(TwinReturns(row, first.column, returns, theirs))
-    return pairs

@@ -11,12 +11,10 @@ from made_results import item_text
 from rlmem.evidence import catalog
 from rlmem.evidence.catalog import read
 from rlmem.evidence.experiment import Planned
-from rlmem.evidence.page.groups import Group
-from rlmem.evidence.page.settings import RunSettings, twins
 from rlmem.evidence.records import Record
 from rlmem.evidence.tables import tables
 from rlmem.evidence.training import size_remarks
-from rlmem.evidence.twins import TwinReturns, memory_bias, memory_improvability, observability_gap, table
+from rlmem.evidence.twins import memory_bias, memory_improvability, observability_gap, table
 from rlmem.evidence.verdict import Outcome
 
 PARTIAL, FULL = [0.5, 0.7], [0.9, 0.9]
@@ -57,12 +55,12 @@ def test_what_cannot_be_told_is_left_open():
     assert np.isnan(memory_improvability(PARTIAL, WITHOUT, [-0.2, 0.2])).all()
     assert np.isnan(memory_improvability(PARTIAL, WITHOUT, WITHOUT)).all()
     assert memory_improvability([0.5], [0.0], [1.0]).value == pytest.approx(0.5), "single runs have values"
-    (line,) = table("x", [TwinReturns("gru", "", (PARTIAL, FULL))]).rows
+    (line,) = table("x", {("gru", ""): [PARTIAL, FULL]}).rows
     assert line[-2:] == [None, None], "nobody without memory to compare with"
 
 
 def test_less_may_be_better():
-    (line,) = table("x", [TwinReturns("gru", "easy", ([0.5], [0.2]), ([0.8], [0.2]))], higher=False).rows
+    (line,) = table("x", {("gru", "easy"): [[0.5], [0.2], [0.8], [0.2]]}, higher=False).rows
     gap, bias, improvability = (value.mean for value in line[-3:])
     assert line[2:4] == [0.5, 0.2]
     assert (gap, bias, improvability) == pytest.approx((0.3, 0.0, 0.5))
@@ -116,38 +114,6 @@ def filled(planned: Planned, twins: bool = True) -> Outcome:
             if twins or cell.row not in planned.twin_of
         ],
     )
-
-
-def test_runs_of_a_sweep_are_twins_if_they_differ_in_what_is_observed_alone():
-    """Agents without memory may have other defaults; those of another game, or two of them, are no comparison."""
-    settings, records = [], []
-
-    def add(memory: str, observe: str, returns: list[float], **values: str) -> None:
-        given = {"env.observe": observe, "total_steps": "1000", "env.num_envs": "8" if memory == "mlp" else "4"}
-        for seed, score in enumerate(returns):
-            settings.append(RunSettings({"memory": memory, "env": "repeat_first", "algo": "ppo"}, given | values, []))
-            records.append(Record(f"{memory} observe={observe}", "", seed, "done", {"final_eval": score}))
-
-    add("gru", "partial", PARTIAL)
-    add("gru", "full", FULL)
-    add("mlp", "partial", WITHOUT)
-    add("mlp", "full", WITHOUT_FULL)
-    add("ffm", "partial", PARTIAL)
-    add("lru", "partial", PARTIAL, **{"env.level": "hard"})
-    add("lru", "full", FULL, **{"env.level": "hard"})
-    records.append(Record("gru observe=full", "", 2, "failed"))
-    settings.append(settings[2])
-    found = {each.row: each for each in twins(settings, records, "final_eval")}
-    assert list(found) == ["gru", "mlp", "lru"]
-    gru = found["gru"]
-    assert (gru.agent, gru.memoryless) == ([PARTIAL, FULL], [WITHOUT, WITHOUT_FULL])
-    assert not found["mlp"].memoryless
-    assert not found["lru"].memoryless
-    group = Group("Sweep", "sweep", "eval/greedy/return_mean", records, (), ([], []), 1, settings=settings)
-    assert [each.title for each in group.tables()][1].startswith("Sweep: is it memory?")
-    add("mlp", "partial", WITHOUT, **{"memory.layers": "1"})
-    add("mlp", "full", WITHOUT_FULL, **{"memory.layers": "1"})
-    assert not twins(settings, records, "final_eval")[0].memoryless
 
 
 def test_agents_are_of_equal_capacity_or_that_they_are_not_is_said(item):

@@ -73,16 +73,6 @@ def test_environments_are_columns_and_gym_goes_by_its_id(tmp_path):
     assert found.axes == (["gru"], ["repeat_first", "CartPole-v1", "Acrobot-v1"])
 
 
-def test_what_is_in_no_name_is_told_once(tmp_path):
-    runs = [
-        run_folder(tmp_path / "a", "algo=ppo algo.epochs=2", [0.0]),
-        run_folder(tmp_path / "b", "algo=dqn", [0.0]),
-    ]
-    assert group(*runs).alike == {"all runs": "encoder.hidden_size=16", "ppo": "algo.epochs=2"}
-    text = Page(page([group(*runs)], "")).text
-    assert "set in ppo" in text and "algo.epochs=2" in text
-
-
 def test_a_run_of_an_earlier_version_lacks_keys_and_is_the_same_row(tmp_path):
     runs = [run_folder(tmp_path / name, f"seed={seed}", [0.0]) for seed, name in enumerate("ab")]
     config, about = rundir.read(runs[0])

@@ -19,7 +19,7 @@ from rlmem.config.paths import experiments_dir
 from rlmem.core.errors import UserError
 from rlmem.evidence import catalog, metrics, registration
 from rlmem.evidence.catalog import read
-from rlmem.evidence.cost import cost_of, steps_of
+from rlmem.evidence.cost import steps_of
 from rlmem.evidence.experiment import BUDGETS
 from rlmem.evidence.items import runner_of
 from rlmem.evidence.page.find import Item, find
@@ -40,7 +40,6 @@ from rlmem.evidence.verdict import Outcome
 from rlmem.jobs.manifest import Manifest
 from rlmem.jobs.pool import Options
 from rlmem.record.facts import RunRecord
-from rlmem.run import timing
 
 RNG = np.random.default_rng
 
@@ -251,29 +250,6 @@ def test_a_job_that_is_not_asked_for_keeps_its_failure_and_does_not_fail_the_oth
     states = {job.name: (job.state, job.failures) for job in manifest.jobs()}
     assert states[other.name] == ("failed", 1)
     assert [state for state, _ in states.values()].count("done") == 1
-
-
-@pytest.mark.slow
-def test_runs_are_timed_here_and_then_their_cost_is_known(small, capsys, monkeypatch):
-    monkeypatch.setenv("RLMEM_CACHE", "cache")
-    monkeypatch.setattr(timing.measure, "__defaults__", (0.05,))
-    timing.timed.cache_clear()
-    assert run(small, "--budget", "laptop", "--dry-run") == 0
-    assert "(from runs of the same kind for 6 runs; --time measures)" in capsys.readouterr().out
-    assert run(small, "--budget", "laptop", "--time", "--cells", "gru") == 0
-    said = capsys.readouterr().out
-    assert re.search(r"gru tape/easy: \d+ s for a run", said)
-    assert "2 cells, 4 runs" in said and "--time measures" not in said
-    assert run(small, "--budget", "laptop", "--dry-run") == 0
-    assert "(from runs of the same kind for 2 runs; --time measures)" in capsys.readouterr().out
-    planned = read(small).at("laptop").cells()
-    cost = cost_of(planned[:2])
-    assert cost.alike == 0
-    assert cost.seconds == pytest.approx(2 * sum(timing.timed()[cell.overrides].seconds for cell in planned[:2]))
-    for file in Path("cache").glob("timed-*"):
-        file.write_text("[1\n")
-    timing.timed.cache_clear()
-    assert cost_of(planned).alike == 6, "a damaged file tells nothing"
 
 
 def test_numbers_that_are_shipped_come_from_one_commit(tmp_path, monkeypatch, capsys):
