@@ -1,14 +1,16 @@
 """Checks of everything that a vector of environments returns, before an agent learns from it."""
 
+import os
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 
-from rlmem.acting.workers import death_of_worker, folder_kept, raised, watch_workers
+from rlmem.acting.workers import death_of_worker, raised, watch_workers
 from rlmem.core.errors import Fault, UserError, lacks_memory, printable
 from rlmem.core.spaces import ACTION_MASK, is_tree, readable_type
 
@@ -80,6 +82,19 @@ class ObservationCheck:
             raise UnreadableObservation(~finite, f"observation with {value}; expected finite numbers")
         kind = min(self.dtype, typed.dtype, key=lambda dtype: dtype.itemsize)
         raise UnreadableObservation(~finite, f"observation {value}; expected a finite number of {kind}")
+
+
+@contextmanager
+def folder_kept() -> Iterator[None]:
+    """Within, environments are called, which may change the current folder; afterwards it is that of rlmem again."""
+    before = None
+    with suppress(OSError):  # it was deleted
+        before = os.getcwd()
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.chdir(before)
 
 
 class Guard:

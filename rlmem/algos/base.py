@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rlmem.acting.collector import one_thread
 from rlmem.acting.evaluate import Request, evaluate
-from rlmem.agents.actor_critic import ON_POLICY, Exploration
+from rlmem.agents.actor_critic import Exploration
 from rlmem.agents.trunk import Trunks
 from rlmem.batching import Batching
 from rlmem.core.errors import UserError
@@ -108,6 +108,8 @@ class Learner(ABC):
     """Whether the critic has an encoder and a memory of its own; a setting of algorithms that offer it."""
     saved: ClassVar[tuple[str, ...]] = ()
     """What a checkpoint holds under the same names, beside the optimiser."""
+    noise_metric: ClassVar[str | None] = None
+    """The metric that logs the chance or the size of its exploration's noise, as `explore/NAME`; None: none does."""
     name: ClassVar[str]
     """The prefix of its metrics: the name of the class in small letters."""
     loop: type[Loop]
@@ -141,13 +143,9 @@ class Learner(ABC):
     def outline(self, plan: Plan) -> Outline:
         """What the run would be, and why it cannot be."""
 
+    @abstractmethod
     def explore(self, steps: int, total_steps: int) -> Exploration:
-        """How the agent explores after `steps` of `total_steps` environment steps; by default, as its policy draws."""
-        return ON_POLICY
-
-    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
-        """Metrics of how the agent explores; most algorithms have none."""
-        return {}
+        """How the agent explores after `steps` of `total_steps` environment steps."""
 
     def prepare_evaluation(self, streams: Streams, device: torch.device) -> None:  # noqa: B027 - most need nothing
         """Load what `evaluate` needs, if no loop was made, which would have done so."""

@@ -11,7 +11,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from rlmem.agents.actor_critic import ActorCritic, MemoryGradient
+from rlmem.agents.actor_critic import ON_POLICY, ActorCritic, Exploration, MemoryGradient
 from rlmem.agents.layers import HeadSettings
 from rlmem.agents.trunk import Trunks
 from rlmem.algos.base import Algorithm, Outline, Plan, Storage
@@ -63,6 +63,10 @@ class FromRollouts(HeadSettings, Algorithm):
         alone = processes().size == 1  # with several, a gradient holds means over the rows of all
         if agent.graphs is not None and alone:
             agent.graphs.record(self)
+
+    def explore(self, steps: int, total_steps: int) -> Exploration:
+        """Actions are those of the policy."""
+        return ON_POLICY
 
     def outline(self, plan: Plan) -> Outline:
         outline, num_envs = super().outline(plan), plan.num_envs * plan.processes

@@ -163,7 +163,8 @@ class Loop(ABC):
 
     def explored(self) -> dict[str, float]:
         """Metrics of how the agent explores at present."""
-        return {f"explore/{name}": value for name, value in self.algo.exploration_metrics(self.exploration).items()}
+        name, chance = self.algo.noise_metric, 1.0 if self.exploration.random else self.exploration.noise
+        return {f"explore/{name}": chance} if name else {}
 
     def record(self, metrics: dict[str, float], episodes: list[Episode]) -> None:
         """Write and show what happened in an iteration."""

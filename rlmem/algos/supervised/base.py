@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from rlmem.acting.collector import Episode
 from rlmem.acting.evaluate import Request
+from rlmem.agents.actor_critic import ON_POLICY, Exploration
 from rlmem.agents.trunk import Trunks
 from rlmem.algos.base import Learner, Outline, Plan
 from rlmem.algos.on_policy import Finite
@@ -121,6 +122,9 @@ class Supervised(Learner):
     continues: ClassVar[bool]
     """Whether the rows of a window of `unseen` continue those of the window before."""
     outputs: int = field(default=0, init=False)
+
+    def explore(self, steps: int, total_steps: int) -> Exploration:
+        return ON_POLICY
 
     @abstractmethod
     def inspect(self, env: Any) -> str | None:
