@@ -1,23 +1,22 @@
 """Checks of everything that a vector of environments returns, before an agent learns from it."""
 
+import os
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 
-from rlmem.acting.workers import death_of_worker, folder_kept, raised, watch_workers
+from rlmem.acting.workers import death_of_worker, raised, watch_workers
 from rlmem.core.errors import Fault, UserError, lacks_memory, printable
 from rlmem.core.spaces import ACTION_MASK, is_tree, readable_type
 
 T = TypeVar("T")
 
 LARGEST = float(np.finfo(np.float32).max)
-
-HUGE = 1e9
-"""Size of a reward or an observation from which on `Guard.remark` names it."""
 
 NUMBERS = "biuf"
 """The kinds of numpy's types that are real numbers."""
@@ -82,6 +81,19 @@ class ObservationCheck:
         raise UnreadableObservation(~finite, f"observation {value}; expected a finite number of {kind}")
 
 
+@contextmanager
+def folder_kept() -> Iterator[None]:
+    """Within, environments are called, which may change the current folder; afterwards it is that of rlmem again."""
+    before = None
+    with suppress(OSError):  # it was deleted
+        before = os.getcwd()
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.chdir(before)
+
+
 class Guard:
     """Steps a vector of environments. What it raises, and what no agent can learn from, becomes a Fault of one line.
 
@@ -95,15 +107,12 @@ class Guard:
     Observations of several parts have their leaves by their paths.
 
     masks_ignored: whether infos have action masks that nothing reads
-    remark: the largest reward or number of an observation so far, if it is HUGE, for messages about losses that are not
-        finite
     """
 
     def __init__(self, env: VectorEnv):
         self.env = env
         watch_workers(env)
         self.steps = 0
-        self.remark, self.largest = "", HUGE
         self.lengths = np.zeros(env.num_envs, np.int64)
         self.begins = np.ones(env.num_envs, bool)
         space: Any = env.single_observation_space
@@ -195,12 +204,9 @@ class Guard:
         if obs.shape != shape:
             self._refuse(None, f"{part.said} of shape {obs.shape}; expected {shape}")
         try:
-            obs = part.read(obs)
+            return part.read(obs)
         except UnreadableObservation as problem:
             self._refuse(problem.where, str(problem))
-        if obs.dtype.itemsize >= 4 and part.bounds is None:
-            self._note(f"an observation{part.said.removeprefix('observations')}", np.abs(obs))
-        return obs
 
     def _require_choice(self, obs: Any, ended: np.ndarray | None) -> None:
         """Refuse action masks that allow nothing. Where no action follows, such a mask allows everything.
@@ -215,20 +221,11 @@ class Guard:
 
     def _rewards(self, values: Any) -> np.ndarray:
         rewards = self._row("rewards", np.asarray(values), NUMBERS, "numbers")
-        sizes = np.abs(rewards)
-        fits = sizes <= LARGEST  # false for NaN
+        fits = np.abs(rewards) <= LARGEST  # false for NaN
         if np.count_nonzero(fits) < len(fits):
             reward = rewards[fits.argmin()]
             self._refuse(~fits, f"reward {reward}; expected a finite number{' of float32' * bool(np.isfinite(reward))}")
-        self._note("a reward", sizes)
         return rewards.astype(np.float32)
-
-    def _note(self, name: str, sizes: np.ndarray) -> None:
-        """Keep the largest of the absolute values [N, ...] of what environments gave."""
-        if sizes.size and (largest := sizes.max()) > self.largest:
-            environment = np.argwhere(sizes == largest)[0, 0]
-            self.largest = largest
-            self.remark = f"environment {environment} gave {name} of size {largest:.3g} at step {self.steps}"
 
     def _row(self, name: str, values: np.ndarray, kinds: str, expected: str) -> np.ndarray:
         """The values themselves; refuses all but one of these kinds for each environment."""

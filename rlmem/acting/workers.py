@@ -1,6 +1,5 @@
 """Worker processes of Gymnasium's AsyncVectorEnv, and an end of any vector that waits for no process that is gone."""
 
-import os
 import queue
 import signal
 import threading
@@ -85,19 +84,6 @@ def death_of_worker(env: VectorEnv, error: BaseException) -> WorkerFailed | None
     return None
 
 
-@contextmanager
-def folder_kept() -> Iterator[None]:
-    """Within, environments are called, which may change the current folder; afterwards it is that of rlmem again."""
-    before = None
-    with suppress(OSError):  # it was deleted
-        before = os.getcwd()
-    try:
-        yield
-    finally:
-        if before is not None:
-            os.chdir(before)
-
-
 def closing_well(env: Any) -> Any:
     """`env`, whose `close` works once. What it raises, also an exit, is a warning, since nothing depends on it."""
     close: Callable[..., None] | None = env.close
@@ -106,6 +92,8 @@ def closing_well(env: Any) -> Any:
         nonlocal close
         if close is None:
             return
+        from rlmem.acting.guard import folder_kept  # which imports this module
+
         closes, close = close, None
         try:
             with folder_kept():

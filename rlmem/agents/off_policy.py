@@ -64,6 +64,9 @@ class JointAgent(OffPolicyAgent):
         self.joint = JointActions(action_space)
         self.trunks = trunks
 
+    def greedy(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.joint.action(self._best(features, self.allowed(mask)))
+
     def uniform(self, features: Tensor, generator: torch.Generator, mask: Tensor | None = None) -> Tensor:
         return self.joint.action(self._random_numbers(features, generator, self.allowed(mask)))
 
@@ -76,6 +79,9 @@ class JointAgent(OffPolicyAgent):
 
     def action_values(self, batch: Batch) -> Tensor:
         return self.q(self.trunks.read_critic(batch))
+
+    def _best(self, features: Tensor, allowed: Tensor | None) -> Tensor:
+        return masked(self.scores(features), allowed, -math.inf).argmax(-1)
 
     def _random_numbers(self, features: Tensor, generator: torch.Generator, allowed: Tensor | None = None) -> Tensor:
         if allowed is None:
@@ -91,9 +97,6 @@ class QAgent(JointAgent):
         super().__init__(trunks, action_space)
         self.q = QHead(trunks.critic.output_size, self.joint.n, layers, dueling)
 
-    def greedy(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.joint.action(self._best(features, self.allowed(mask)))
-
     def scores(self, features: Tensor) -> Tensor:
         return self.q(features)
 
@@ -107,9 +110,6 @@ class QAgent(JointAgent):
         random = self._random_numbers(features, generator, allowed)
         return self.joint.action(torch.where(chance < exploration.noise, random, self._best(features, allowed)))
 
-    def _best(self, features: Tensor, allowed: Tensor | None) -> Tensor:
-        return masked(self.q(features), allowed, -math.inf).argmax(-1)
-
 
 class CategoricalAgent(JointAgent):
     """A categorical policy and two values for every action (SAC with discrete actions)."""
@@ -118,9 +118,6 @@ class CategoricalAgent(JointAgent):
         super().__init__(trunks, action_space)
         self.policy = Head(trunks.actor.output_size, self.joint.n, layers)
         self.q = TwinQDiscrete(trunks.critic.output_size, self.joint.n, layers)
-
-    def greedy(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.joint.action(self.logits(features, mask).argmax(-1))
 
     def logits(self, features: Tensor, mask: Tensor | None) -> Tensor:
         """The policy's logits [..., n] of the joint actions, of those that an action mask [..., A] allows."""

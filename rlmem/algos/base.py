@@ -108,6 +108,8 @@ class Learner(ABC):
     """Whether the critic has an encoder and a memory of its own; a setting of algorithms that offer it."""
     saved: ClassVar[tuple[str, ...]] = ()
     """What a checkpoint holds under the same names, beside the optimiser."""
+    noise_metric: ClassVar[str | None] = None
+    """The metric that logs the chance or the size of its exploration's noise, as `explore/NAME`; None: none does."""
     name: ClassVar[str]
     """The prefix of its metrics: the name of the class in small letters."""
     loop: type[Loop]
@@ -144,10 +146,6 @@ class Learner(ABC):
     @abstractmethod
     def explore(self, steps: int, total_steps: int) -> Exploration:
         """How the agent explores after `steps` of `total_steps` environment steps."""
-
-    @abstractmethod
-    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
-        """Metrics of how the agent explores."""
 
     def prepare_evaluation(self, streams: Streams, device: torch.device) -> None:  # noqa: B027 - most need nothing
         """Load what `evaluate` needs, if no loop was made, which would have done so."""

@@ -34,8 +34,7 @@ class EpsilonGreedy(Learner):
     epsilon_end: UnitFloat = 0.05
     epsilon_fraction: UnitFloat = 0.3
 
-    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
-        return {"epsilon": 1.0 if exploration.random else exploration.noise}
+    noise_metric = "epsilon"
 
 
 @dataclass(kw_only=True)

@@ -10,7 +10,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from rlmem.agents.actor_critic import Exploration
 from rlmem.agents.layers import HeadSettings
 from rlmem.agents.off_policy import OffPolicyAgent
 from rlmem.algos.base import Outline, Plan, ScaledRewards, Storage
@@ -128,10 +127,6 @@ class OffPolicy(ScaledRewards, HeadSettings):
     weight_copies = 4  # including the target network
 
     loop = OffPolicyLoop
-
-    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
-        """None, unless an algorithm has some."""
-        return {}
 
     def outline(self, plan: Plan) -> Outline:
         outline, batching = super().outline(plan), plan.batching

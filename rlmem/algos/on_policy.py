@@ -68,10 +68,6 @@ class FromRollouts(HeadSettings, Algorithm):
         """Actions are those of the policy."""
         return ON_POLICY
 
-    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
-        """None, unless an algorithm has some."""
-        return {}
-
     def outline(self, plan: Plan) -> Outline:
         outline, num_envs = super().outline(plan), plan.num_envs * plan.processes
         if problem := plan.batching.on_policy_problem():

@@ -18,20 +18,10 @@ from rlmem.algos.off_policy import Metrics, OffPolicy, Slots, q_spread
 from rlmem.algos.on_policy import action_spread, actions_at_bounds, feature_rank, some
 from rlmem.core.types import Batch, PositiveFloat, PositiveUnitFloat
 from rlmem.loops.parts import OnNan
-from rlmem.losses.off_policy import (
-    actor_loss,
-    actor_loss_discrete,
-    chosen,
-    soft_value,
-    soft_value_discrete,
-    temperature_loss,
-)
+from rlmem.losses.off_policy import actor_loss, actor_loss_discrete, chosen, temperature_loss
 
 DRAWS = 16
 """Actions all over [-1, 1] of a slot whose values are compared."""
-Terms = tuple[Tensor, Tensor, Tensor]
-"""The twins' values of the actions taken [twins, n], and [n] each: the actor's loss, and log pi of an action (or the
-negative entropy)."""
 
 
 class Seen(NamedTuple):
@@ -177,8 +167,11 @@ class SoftActorCritic(OffPolicyActorCritic):
         with torch.no_grad():
             successors = self.target.trunks.critic_features(batch) if self.target_memory == "own" else critic
             read = actor.at(slots.after), successors.at(slots.after)
-            value = self.soft_value(*read, noise[slots.after], temperature, behind)
-        q_tm1, surrogate, log_prob = self.terms(seen, slots.of(batch.action), noise[slots.acted], temperature, here)
+            value = -self.policy_loss(self.target.q, *read, noise[slots.after], temperature, behind)[0]
+        with frozen(self.q_parameters):
+            read = seen.policy, seen.judge
+            surrogate, log_prob = self.policy_loss(self.agent.q, *read, noise[slots.acted], temperature, here)
+        q_tm1 = self.values_of(seen.critic, slots.of(batch.action))
         loss, metrics, td_error = self.critic_loss(q_tm1, self.returns(batch, slots, value), slots)
         actor_loss = slots.mean(surrogate)
         loss = loss + actor_loss
@@ -197,28 +190,22 @@ class SoftActorCritic(OffPolicyActorCritic):
         return batch.reward.new_empty(batch.reward.numel(), 0)
 
     @abstractmethod
-    def soft_value(
-        self, actor: Tensor, critic: Tensor, noise: Tensor, temperature: Tensor, mask: Tensor | None
-    ) -> Tensor:
-        """v [n] of some slots, by the target's heads.
+    def policy_loss(
+        self, q: nn.Module, policy: Tensor, judge: Tensor, noise: Tensor, temperature: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The actor's loss of some slots, which is minus their soft value; and log pi of an action, or the negative
+        entropy. [n] each.
 
-        actor: features [n, F] that the policy reads
-        critic: features [n, F] that the target's heads read
+        q: the critic's heads
+        policy, judge: features [n, F] that the policy and the heads read
         noise: draws for the policy's actions, [n, K]
         temperature: alpha
         mask: the action masks, [n, A]; None: all actions are allowed
         """
 
     @abstractmethod
-    def terms(self, seen: Seen, action: Tensor, noise: Tensor, temperature: Tensor, mask: Tensor | None) -> Terms:
-        """What the losses of the acted slots are made of.
-
-        seen: features as each loss may read them
-        action: the actions taken, [n, ...]
-        noise: draws for the policy's actions, [n, K]
-        temperature: alpha
-        mask: the action masks, [n, A]; None: all actions are allowed
-        """
+    def values_of(self, features: Tensor, action: Tensor) -> Tensor:
+        """The twins' values [twins, n] of the actions taken [n, ...], from the critic's features [n, F]."""
 
     @abstractmethod
     def entropy_to_hold(self, mask: Tensor | None) -> Tensor | float:
@@ -241,17 +228,14 @@ class SAC(SoftActorCritic):
         shape = batch.reward.numel(), self.agent.action_size
         return self.agent.log_temperature.detach().new_empty(shape).normal_(generator=self.generator)
 
-    def soft_value(
-        self, actor: Tensor, critic: Tensor, noise: Tensor, temperature: Tensor, mask: Tensor | None
-    ) -> Tensor:
-        action, log_prob = self.agent.policy(actor).rsample(noise)
-        return soft_value(self.target.q(critic, action).amin(0), log_prob, temperature)
+    def policy_loss(
+        self, q: nn.Module, policy: Tensor, judge: Tensor, noise: Tensor, temperature: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        action, log_prob = self.agent.policy(policy).rsample(noise)
+        return actor_loss(q(judge, action).amin(0), log_prob, temperature), log_prob
 
-    def terms(self, seen: Seen, action: Tensor, noise: Tensor, temperature: Tensor, mask: Tensor | None) -> Terms:
-        drawn, log_prob = self.agent.policy(seen.policy).rsample(noise)
-        with frozen(self.q_parameters):
-            surrogate = actor_loss(self.agent.q(seen.judge, drawn).amin(0), log_prob, temperature)
-        return self.agent.q(seen.critic, action), surrogate, log_prob
+    def values_of(self, features: Tensor, action: Tensor) -> Tensor:
+        return self.agent.q(features, action)
 
     def entropy_to_hold(self, mask: Tensor | None) -> float:
         return -float(self.agent.action_size) if self.target_entropy is None else self.target_entropy
@@ -273,23 +257,16 @@ class SACD(SoftActorCritic):
     agent_class = CategoricalAgent
     masks = True
 
-    def soft_value(
-        self, actor: Tensor, critic: Tensor, noise: Tensor, temperature: Tensor, mask: Tensor | None
-    ) -> Tensor:
-        logits = self.agent.logits(actor, mask)
-        return soft_value_discrete(self.joined(self.target.q(critic)), logits, temperature)
-
-    def terms(self, seen: Seen, action: Tensor, noise: Tensor, temperature: Tensor, mask: Tensor | None) -> Terms:
-        logits = self.agent.logits(seen.policy, mask)
+    def policy_loss(
+        self, q: nn.Module, policy: Tensor, judge: Tensor, noise: Tensor, temperature: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        logits, twins = self.agent.logits(policy, mask), q(judge)
         log_prob = logits.detach().log_softmax(-1)
-        with frozen(self.q_parameters):
-            surrogate = actor_loss_discrete(self.joined(self.agent.q(seen.judge)), logits, temperature)
-        q_tm1 = chosen(self.agent.q(seen.critic), self.agent.joint.index(action))
-        return q_tm1, surrogate, (log_prob.exp() * log_prob).sum(-1)
+        lesser = twins.amin(0) if self.twins == "min" else twins.mean(0)
+        return actor_loss_discrete(lesser, logits, temperature), (log_prob.exp() * log_prob).sum(-1)
 
-    def joined(self, q: Tensor) -> Tensor:
-        """The values [n, A] that both twins' [twins, n, A] amount to."""
-        return q.amin(0) if self.twins == "min" else q.mean(0)
+    def values_of(self, features: Tensor, action: Tensor) -> Tensor:
+        return chosen(self.agent.q(features), self.agent.joint.index(action))
 
     def entropy_to_hold(self, mask: Tensor | None) -> Tensor | float:
         allowed = self.agent.allowed(mask)

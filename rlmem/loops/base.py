@@ -133,15 +133,7 @@ class Loop(ABC):
     def iterate(self) -> bool:
         """Collect, learn and record what happened. Returns whether the iteration is complete."""
         began, cpu_began = perf_counter(), process_time()
-        try:
-            iteration = self.advance()
-        except FloatingPointError as error:
-            if remark := getattr(self.collector, "remark", ""):
-                problem = f"not a finite number: {error}; {remark}"
-                sizes = "a wrapper that makes rewards and observations about 1 in size"
-                skip = "on_nan=skip to pass over such batches"
-                raise Fault(f"step {self.collector.steps}: {problem}; e.g. {sizes}, or {skip}") from error
-            raise
+        iteration = self.advance()
         self.elapsed += perf_counter() - began
         self.cpu_time += process_time() - cpu_began
         if iteration is None:
@@ -163,7 +155,8 @@ class Loop(ABC):
 
     def explored(self) -> dict[str, float]:
         """Metrics of how the agent explores at present."""
-        return {f"explore/{name}": value for name, value in self.algo.exploration_metrics(self.exploration).items()}
+        name, chance = self.algo.noise_metric, 1.0 if self.exploration.random else self.exploration.noise
+        return {f"explore/{name}": chance} if name else {}
 
     def record(self, metrics: dict[str, float], episodes: list[Episode]) -> None:
         """Write and show what happened in an iteration."""

@@ -8,8 +8,9 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from rlmem.acting.autoreset import slot_layout
+from rlmem.acting.guard import folder_kept
 from rlmem.acting.observed import observed
-from rlmem.acting.workers import closing_well, folder_kept, raised
+from rlmem.acting.workers import closing_well, raised
 from rlmem.algos.supervised.predict import Labelled
 from rlmem.config.catalog import default_choices
 from rlmem.config.compose import Config

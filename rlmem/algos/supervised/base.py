@@ -126,9 +126,6 @@ class Supervised(Learner):
     def explore(self, steps: int, total_steps: int) -> Exploration:
         return ON_POLICY
 
-    def exploration_metrics(self, exploration: Exploration) -> dict[str, float]:
-        return {}
-
     @abstractmethod
     def inspect(self, env: Any) -> str | None:
         """Read from `env` what determines the sizes of the network and of the windows.
