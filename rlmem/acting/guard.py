@@ -81,17 +81,40 @@ class ObservationCheck:
         raise UnreadableObservation(~finite, f"observation {value}; expected a finite number of {kind}")
 
 
-@contextmanager
-def folder_kept() -> Iterator[None]:
-    """Within, environments are called, which may change the current folder; afterwards it is that of rlmem again."""
-    before = None
-    with suppress(OSError):  # it was deleted
-        before = os.getcwd()
+class Folder:
+    """The current folder of one vector of environments, which they may change; that of rlmem stays."""
+
+    def __init__(self) -> None:
+        self.path: str | None = None
+        """None: that of rlmem."""
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """A context for calls of the environments."""
+        ours = _current_folder()
+        if self.path is not None:
+            with suppress(OSError):
+                os.chdir(self.path)
+        try:
+            yield
+        finally:
+            there = _current_folder()
+            self.path = None if there == ours else there
+            if ours is not None and there != ours:
+                os.chdir(ours)
+
+
+def folder_of(env: Any, first: Folder | None = None) -> Folder:
+    """The folder of a vector, whatever wraps it; `first` if it has none yet."""
+    return vars(getattr(env, "unwrapped", env)).setdefault("_current_folder", first or Folder())
+
+
+def _current_folder() -> str | None:
+    """The current folder; None if it was deleted."""
     try:
-        yield
-    finally:
-        if before is not None:
-            os.chdir(before)
+        return os.getcwd()
+    except OSError:
+        return None
 
 
 class Guard:
@@ -110,7 +133,7 @@ class Guard:
     """
 
     def __init__(self, env: VectorEnv):
-        self.env = env
+        self.env, self.folder = env, folder_of(env)
         watch_workers(env)
         self.steps = 0
         self.lengths = np.zeros(env.num_envs, np.int64)
@@ -171,7 +194,7 @@ class Guard:
         plain: exceptions that are raised as they are if no environment is to blame
         """
         try:
-            with folder_kept():
+            with self.folder.entered():
                 return ask()
         except (UserError, Fault, MemoryError):
             raise

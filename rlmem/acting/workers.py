@@ -92,11 +92,11 @@ def closing_well(env: Any) -> Any:
         nonlocal close
         if close is None:
             return
-        from rlmem.acting.guard import folder_kept  # which imports this module
+        from rlmem.acting.guard import folder_of  # which imports this module
 
         closes, close = close, None
         try:
-            with folder_kept():
+            with folder_of(env).entered():
                 closes(*args, **how)
         except (Exception, SystemExit) as error:  # third-party code, or a worker that is gone
             _kill_workers(env)

@@ -8,7 +8,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from rlmem.acting.autoreset import slot_layout
-from rlmem.acting.guard import folder_kept
+from rlmem.acting.guard import Folder, folder_of
 from rlmem.acting.observed import observed
 from rlmem.acting.workers import closing_well, raised
 from rlmem.algos.supervised.predict import Labelled
@@ -190,7 +190,7 @@ def _make(
     changed: what the errors add to the name of the option
     every_leaf: see `make_env`
     """
-    name, target = str(config.choices["env"]), locate(node["_target_"])
+    name, target, folder = str(config.choices["env"]), locate(node["_target_"]), Folder()
     only_sequences = isinstance(target, type) and issubclass(target, Labelled) and not issubclass(target, VectorEnv)
     if num_envs is not None and not only_sequences:
         node = node | {"num_envs": num_envs}
@@ -200,13 +200,17 @@ def _make(
         return {name for of in read_leaves(config, names, strict=True) for name in of}
 
     try:
-        with folder_kept():
+        with folder.entered():
             env = build(node)
             if not isinstance(env, KINDS):
                 problem = f"returned a {type(env).__name__}, not what its annotation says"
                 raise UserError(f"{where}: {node['_target_']} {problem}")
-            env = _wrapped(config, slot_layout(env) if isinstance(env, VectorEnv) else env)
-            return closing_well(observed(env, list if every_leaf else read)) if isinstance(env, VectorEnv) else env
+            env = slot_layout(env) if isinstance(env, VectorEnv) else env
+        env = _wrapped(config, env)
+        if not isinstance(env, VectorEnv):
+            return env
+        with folder_of(env, folder).entered():
+            return closing_well(observed(env, list if every_leaf else read))
     except UserError:
         raise
     except Exception as error:

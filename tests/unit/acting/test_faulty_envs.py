@@ -411,16 +411,21 @@ def test_a_recording_of_episodes_without_an_end_stops():
 
 
 class Changed(Faulty):
-    """A healthy environment that changes the current folder."""
+    """A healthy environment that needs a current folder of its own."""
 
     def reset(self, **how):
-        Path("own").mkdir(exist_ok=True)
-        os.chdir("own")
+        folder = Path("own") if not Path("asset").exists() else Path()
+        folder.mkdir(exist_ok=True)
+        os.chdir(folder)
         Path("asset").touch()
         return super().reset(**how)
 
+    def step(self, action):
+        assert Path("asset").exists()
+        return super().step(action)
 
-def test_an_environment_may_change_the_current_folder_and_the_run_keeps_its_own(in_tmp, monkeypatch):
+
+def test_an_environment_has_its_own_current_folder_and_the_run_keeps_its_own(in_tmp, monkeypatch):
     monkeypatch.setattr(faulty_envs, "Faulty", Changed)
     train(load([*choices("ppo", "healthy"), "total_steps=8"]))
     assert Path.cwd() == in_tmp.resolve() and (in_tmp / "run" / "metrics.jsonl").stat().st_size
