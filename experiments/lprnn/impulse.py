@@ -14,7 +14,7 @@ from rlmem.analysis.loaded import LoadedRun
 from rlmem.analysis.output import Result
 from rlmem.core.errors import UserError
 from rlmem.core.seeding import Streams
-from rlmem.memory.filters import LPRNN
+from rlmem.memory.lprnn import LPRNN
 from rlmem.record.figures import as_image, figure
 from rlmem.scan import linear_scan
 

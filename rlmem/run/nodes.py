@@ -22,7 +22,8 @@ from rlmem.core.errors import UserError, one_line
 from rlmem.core.spaces import ACTION_MASK, chosen
 from rlmem.loops.parts import Callback
 from rlmem.memory.base import Memory
-from rlmem.memory.gru import BRC, GRU, LSTM
+from rlmem.memory.brc import BRC
+from rlmem.memory.gru import GRU, LSTM
 from rlmem.memory.xlstm import SLSTM
 from rlmem.scan import native, triton_scan
 

@@ -12,11 +12,14 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from rlmem.core.errors import UserError
 from rlmem.memory.base import RecurrentCell
-from rlmem.memory.diagonal import IndRNN, NonlinearRTU
+from rlmem.memory.brc import BRC
 from rlmem.memory.dnc import DNC, TIE, allocation
-from rlmem.memory.filters import LMU, LPRNN, legendre_delay
-from rlmem.memory.gru import BRC, GRU, LSTM, Elman
-from rlmem.memory.linear_attention import RWKV7
+from rlmem.memory.gru import GRU, LSTM, Elman
+from rlmem.memory.indrnn import IndRNN
+from rlmem.memory.lmu import LMU, legendre_delay
+from rlmem.memory.lprnn import LPRNN
+from rlmem.memory.rtu import NonlinearRTU
+from rlmem.memory.rwkv7 import RWKV7
 from rlmem.memory.xlstm import SLSTM
 from rlmem.scan import cells
 
