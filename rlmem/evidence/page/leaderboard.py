@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlmem.core import received
-from rlmem.core.errors import UserError, writing
+from rlmem.core.errors import UserError
 from rlmem.evidence.leaderboard import Standings, games, ranking, standings
 from rlmem.evidence.page.curves import require_matplotlib
+from rlmem.evidence.page.documents import put
 from rlmem.evidence.page.find import Item
 from rlmem.evidence.page.groups import facts_of
 from rlmem.evidence.statistics import performance_profile
 from rlmem.evidence.verdict import Outcome
-from rlmem.record import figures, rundir
+from rlmem.record import figures
 from rlmem.record.figures import COLOURS, GRID, INK
 from rlmem.record.tables import in_markdown
 
@@ -32,7 +33,7 @@ WIDTH, LINE, LEAST = 11.5, 0.21, 3.4
 """Of the picture, in inches: its width, the height of a row, and the least height of all."""
 
 
-MARK, END = "<!-- leaderboard:begin -->", "<!-- leaderboard:end -->"
+MARK = "<!-- leaderboard:begin -->"
 
 
 def rankings(items: Sequence[Item], folder: Path) -> dict[Path, Standings]:
@@ -58,23 +59,7 @@ def page(outcome: Outcome, file: Path) -> list[Path]:
     standing = standings(outcome)
     if standing is None or not standing.scores:
         raise UserError(f"--page {file}: no row of {outcome.name} has a run of every game yet")
-    content, image = renewed(file, standing), file.parent / "images" / f"{_image(standing)}.svg"
-    with writing(file, "--page /tmp/leaderboard.md"):
-        image.parent.mkdir(parents=True, exist_ok=True)
-        figures.save(picture(standing), image, "svg")
-        rundir.write_atomically(file, content)
-    return [file, image]
-
-
-def renewed(file: Path, standings: Standings) -> str:
-    """The page with this ranking between its marks; a file that does not exist becomes a page of the ranking only.
-
-    Raises UserError for a file without the marks.
-    """
-    page = received.text(file, errors="replace") if file.is_file() else f"# Leaderboard\n\n{MARK}\n{END}\n"
-    if page.count(MARK) != 1 or page.count(END) != 1:
-        raise UserError(f"{file}: expected one line {MARK} and one {END}; e.g. --page leaderboard.md")
-    return f"{page.partition(MARK)[0]}{MARK}\n{text(standings)}{END}{page.partition(END)[2]}"
+    return put(file, "leaderboard", text(standing), {_image(standing): picture(standing)})
 
 
 def _image(board: Standings) -> str:

@@ -12,7 +12,7 @@ from rlmem.config.messages import shell
 from rlmem.config.paths import results_dir
 from rlmem.core import received
 from rlmem.evidence.page import leaderboard
-from rlmem.evidence.page.documents import SUMS, checksums, document
+from rlmem.evidence.page.documents import SUMS, checksums, document, with_part
 from rlmem.evidence.page.find import find, published
 from rlmem.evidence.tables import provenance_problem
 
@@ -70,7 +70,7 @@ def verify(folder: Path, written: Path | None = None) -> Verified:
     else:
         (verified.differs if written else lacking).append(f"{document_path}: there is none to compare")
     for page, board in leaderboard.rankings(items, document_path.parent).items():
-        verified.compare(page, leaderboard.renewed(page, board))
+        verified.compare(page, with_part(page, "leaderboard", leaderboard.text(board)))
     if not (verified.files or verified.documents):
         verified.differs.append(f"{folder}: there is nothing to compare it with")
     return verified
