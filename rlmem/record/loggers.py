@@ -249,11 +249,8 @@ def upload(run_dir: Path, replaced: Mapping[str, Any], timeout: float) -> str:
         keys |= values["logger"].get("wandb", {}) | {key: value for key, value in replaced.items() if value is not None}
     run = RunInfo(run_dir.resolve().name, values)
     with rundir.lock(run_dir), TemporaryDirectory() as folder:
-        try:
-            rows = read_jsonl(path := run_dir / "metrics.jsonl")
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path}: cannot be read ({error}); restore the file") from error
-        with reading(run_dir):
+        with reading(run_dir / "metrics.jsonl"):
+            rows = read_jsonl(run_dir / "metrics.jsonl")
             failed = not finished(values, rows)
 
         def send() -> WandbRun:

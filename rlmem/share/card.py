@@ -137,12 +137,13 @@ def contents(
     shared = shared_config(config)
     described = {key: about[key] for key in ABOUT if key in about} | {"overrides": shared_overrides(about)}
     described = {"format": FORMAT} | described
-    facts = facts_of(run_dir, step, row, license)
+    about_repo = {"repo": repo, "typed": shell(repo), "name": repo.rpartition("/")[2], "place": PLACE}
+    facts = facts_of(run_dir, step, row, license) | about_repo | {"code": foreign_values(shared)}
     texts = {
         "config.yaml": yaml.safe_dump(shared, sort_keys=False),
         "run.json": dumps(described, indent=2) + "\n",
         "eval.jsonl": dumps({key: value for key, value in row.items() if key not in ("run", "video")}) + "\n",
-        "README.md": _readme(facts, shared, repo),
+        "README.md": rendered("readme.md.jinja", **facts),
     }
     return {WEIGHTS: pack(weights, step), **{name: text.encode() for name, text in texts.items()}}
 
@@ -188,30 +189,3 @@ def unpack(path: Path) -> tuple[dict[str, Tensor], int]:
     if not 0 <= step < 10**12:
         raise UserError(f"{path}: holds no agent of rlmem (step {step}); {EXAMPLE}")
     return weights, step
-
-
-def _readme(facts: Mapping[str, Any], shared: Mapping[str, Any], repo: str) -> str:
-    """The card of a repository, with the header that the Hub reads."""
-    from huggingface_hub import EvalResult, ModelCardData
-
-    choices, name = facts["run"]["choices"], repo.rpartition("/")[2]
-    greedy = facts["returns"]["greedy"]
-    header = ModelCardData(
-        license=facts["license"],
-        library_name="rlmem",
-        pipeline_tag="reinforcement-learning",
-        tags=["reinforcement-learning", "pomdp", "memory", *dict.fromkeys([choices["memory"], choices["algo"]])],
-        model_name=name,
-        eval_results=[
-            EvalResult(
-                task_type="reinforcement-learning",
-                dataset_name=task_of(facts),
-                dataset_type=task_of(facts),
-                metric_type="mean_reward",
-                metric_name=f"mean return of {greedy['episodes']} greedy episodes",
-                metric_value=round(greedy["mean"], 6),
-            )
-        ],
-    )
-    about_repo = {"place": PLACE, "repo": repo, "typed": shell(repo), "name": name, "code": foreign_values(shared)}
-    return rendered("readme.md.jinja", header=header.to_yaml(), **about_repo, **facts)
