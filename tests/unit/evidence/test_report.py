@@ -21,7 +21,7 @@ from rlmem.evidence.page.find import Item, find
 from rlmem.evidence.page.groups import Group, departures
 from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.tables import write
-from rlmem.jobs.manifest import Manifest, Owner
+from rlmem.jobs.manifest import Manifest
 from rlmem.jobs.pool import Options
 from rlmem.jobs.run import _compose
 from rlmem.jobs.spec import SweepSpec
@@ -49,7 +49,7 @@ def swept(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("swept")
     spec, manifest = SweepSpec((*TINY.split(), "seed=0,1")), Manifest(folder)
     manifest.submit(spec, _compose(spec)[0])
-    while job := manifest.claim(Owner.me(), lambda name: False):
+    while job := manifest.claim("0" * 16, lambda name: False):
         manifest.finish(job, train(load([*job.overrides, f"run_dir={folder / job.name}"])).objective)
     return folder
 
