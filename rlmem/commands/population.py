@@ -1,15 +1,12 @@
 """`rlmem population`: train agents side by side that copy the weights of better ones."""
 
-from argparse import ArgumentTypeError
-from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from rlmem.commands.toolkit import (
     Count,
     Dir,
     Flag,
-    Kind,
     Number,
     Repeated,
     Several,
@@ -26,16 +23,6 @@ TRAINS = True
 EXAMPLE = "rlmem population memory=gru env=repeat_first --agents 4 --ready 3000 --vary algo.lr=1e-4,1e-3"
 
 
-def _probability(text: str) -> float:
-    with suppress(ValueError):
-        if 0 < float(text) < 1:
-            return float(text)
-    raise ArgumentTypeError(f"expected a number between 0 and 1, got {text!r}")
-
-
-Probability = Annotated[float, Kind(type=_probability, metavar="P")]
-
-
 def run(
     what: Words,
     *,
@@ -44,7 +31,7 @@ def run(
     ready: Several | None = None,
     window: Several | None = None,
     every: Count | None = None,
-    level: Probability | None = None,
+    level: Number | None = None,
     dir: Dir | None = None,
     ray: Flag = False,
     gpus: Number = 0.0,
@@ -60,7 +47,7 @@ def run(
     ready: episodes before the first round (30000)
     window: newest episodes to compare (3000)
     every: episodes between rounds (3000)
-    level: copy if the p-value is smaller (0.05)
+    level P: copy if the p-value is smaller (0.05)
     dir: where it goes (runs/population-<memory>-<algo>-...)
     ray: each agent in a process of its own, on Ray
     gpus: --ray: GPUs per agent, such as 0.25
@@ -79,6 +66,8 @@ def run(
         from rlmem.jobs.population.spec import print_table
 
         return print_table(folder)
+    if level is not None and not 0 < level < 1:
+        raise UserError(f"--level {level}: expected a number between 0 and 1; e.g. --level 0.05")
     if gpus and not ray:
         raise UserError(f"--gpus {gpus}: is what an agent reserves on Ray; e.g. --ray --gpus {gpus}")
     from rlmem.jobs.population import spec as specification

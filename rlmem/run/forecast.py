@@ -5,6 +5,7 @@ What is refused cannot run; what is accepted may still turn out to be too much.
 
 import math
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Space
 from gymnasium.vector import VectorEnv
+from rich.filesize import decimal as size
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
@@ -134,23 +136,14 @@ def tensor_bytes(tree: Any) -> int:
     return sum(leaf.numel() * leaf.element_size() for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))
 
 
-def memory_of(device: torch.device) -> float:
-    """Bytes of memory of a GPU or of this machine; infinite where the system does not say."""
+def memory_of(device: torch.device) -> int:
+    """Bytes of memory of a GPU or of this machine; very many where the system does not say."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):  # not a POSIX system
-        return float("inf")
-
-
-def size(number: float) -> str:
-    """A number of bytes in a readable unit."""
-    for unit in ("B", "kB", "MB"):
-        if number < 1000:
-            return f"{number:.0f} {unit}"
-        number /= 1000
-    return f"{number:.1f} GB"
+        return sys.maxsize
 
 
 def numbers(state: Any) -> int:

@@ -6,6 +6,8 @@ from pathlib import Path
 from shutil import disk_usage
 from typing import Any
 
+from rich.filesize import decimal as size
+
 from rlmem import __version__
 from rlmem.config.compose import Config
 from rlmem.config.foreign import foreign_problems
@@ -16,7 +18,7 @@ from rlmem.config.schema import WRAPPER
 from rlmem.memory.base import Memory
 from rlmem.record import rundir
 from rlmem.run.assemble import SEVERAL_PARTS, Parts, learning_threads
-from rlmem.run.forecast import checkpoint_bytes, numbers, parameters, replay_bytes, size
+from rlmem.run.forecast import checkpoint_bytes, numbers, parameters, replay_bytes
 from rlmem.run.nodes import make_evaluation_env, scan_engines
 
 
