@@ -186,16 +186,13 @@ def names(chosen: Sequence[str] = ()) -> list[str]:
 
 def find(item: str) -> Experiment:
     """The experiment `<paper>/<item>`, or that of a file of the user's own. Raises UserError."""
-    root, known, file = experiments_dir(), names(), None
-    if item.endswith((".yaml", ".yml")):
-        file = Path(item).resolve()
-        name = f"{file.parent.name}/{file.stem}"
-        if name in known and root is not None and file != (root / f"{name}.yaml").resolve():
+    root, known = experiments_dir(), names()
+    file = Path(item).resolve() if item.endswith((".yaml", ".yml")) else None
+    name = f"{file.parent.name}/{file.stem}" if file else item
+    if root is not None and name in known:
+        if file and file != (root / f"{name}.yaml").resolve():
             problem = f"{name} is the name of a shipped experiment; rename the file or its folder"
             raise mistake(item, problem, example=f"my_{file.name}")
-    else:
-        name = item
-    if root is not None and name in known:
         experiment, folder = read(root / f"{name}.yaml"), root
     elif file is not None:
         experiment, folder = read(named(Path(item)), own=True), file.parent
