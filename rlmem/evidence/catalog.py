@@ -148,11 +148,10 @@ def _inconsistent(experiment: Experiment) -> Iterator[str]:
         used += [("expect", name, beside) for e in expected for name in (e.rows if axis == "row" else e.columns)]
         used += [(f"published.{axis}s", name, names) for name in getattr(experiment.published, f"{axis}s", ())]
         if axis == "column":
-            mapped: dict[str, Mapping[str, object]]
-            mapped = {f"peers.{name}.columns": peer.columns for name, peer in experiment.peers.items()}
             used += [("task", name, parts) for name in experiment.task] if isinstance(experiment.task, dict) else []
-            mapped |= {"leaderboard.bounds": board.bounds} if board else {}
-            used += [(where, name, names) for where, mapping in mapped.items() for name in mapping]
+            peers = experiment.peers.items()
+            used += [(f"peers.{row}.columns", name, names) for row, peer in peers for name in peer.columns]
+            used += [("leaderboard.bounds", name, names) for name in board.bounds] if board else []
         elif board:
             used.append(("leaderboard.beside", board.beside, names))
         for where, name, accepted in used:
