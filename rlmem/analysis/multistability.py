@@ -13,7 +13,6 @@ from rlmem.agents.actor_critic import Agent
 from rlmem.analysis.features import nothing_blocked, read_by
 from rlmem.analysis.loaded import LoadedRun
 from rlmem.analysis.output import LOOKS, Result, beside_null, curve_rows, if_reached
-from rlmem.config.messages import sentence
 from rlmem.core.errors import UserError
 from rlmem.core.types import State
 from rlmem.memory.base import Memory
@@ -53,9 +52,7 @@ class Held(NamedTuple):
     scale: float
 
 
-def measure(
-    run: LoadedRun, *, episodes: int = 32, after: int = 10, slots: int = 10_000, neutral: str = "usual"
-) -> Result:
+def measure(run: LoadedRun, *, episodes: int = 32, after: int = 10, slots: int = 10_000) -> Result:
     """What is left of the states that cues led to, after a long neutral input (arXiv:2605.12206).
 
     The states are those of the actor's memory after the first `after` slots of greedy episodes. From there it reads
@@ -64,11 +61,8 @@ def measure(
     null is the same memory before it learnt, in the same episodes.
 
     after: slots read before, fewer where an episode is shorter
-    slots: slots of neutral input
-    neutral: `usual`: what the memory reads in the slot that is nearest to the mean of all but first slots; `zero`: 0
+    slots: slots of neutral input: what the memory reads in the slot that is nearest to the mean of all but first slots
     """
-    if neutral not in ("usual", "zero"):
-        raise UserError(sentence(f"neutral={neutral}", "is no input", accepted=("usual", "zero"), example="usual"))
     if not any(map(is_kept, tree_leaves(run.agent.trunks.actor.initial_state(1)))):
         problem = f"memory={run.config.choices['memory']} has no state that holds what was read"
         raise UserError(f"{run.path}: {problem}; e.g. a run with memory=gru")
@@ -82,14 +76,14 @@ def measure(
         with torch.no_grad():
             x = read_by(trunk, batch)
             state = trunk.memory(x[:, :first], trunk.initial_state(episodes), batch.start[:, :first])[1]
-        return hold(trunk.memory, x[place] if neutral == "usual" else torch.zeros_like(x[place]), state, slots)
+        return hold(trunk.memory, x[place], state, slots)
 
     by_agent = run.with_null(held)
     nulls = {name: numbers(its) for name, its in by_agent.items()}
     learnt = ["attractors", "resting", "distance_at_end", *if_reached("half_life", nulls), "eigenvalue"]
     metrics = beside_null(nulls, learnt)
     rows = curve_rows(by_agent, "slot", lambda its: {"slot": its.slots, "distance": its.apart})
-    about = {"episodes": episodes, "after": first, "slots": slots, "neutral": neutral}
+    about = {"episodes": episodes, "after": first, "slots": slots}
     arrays = {f"final_{name}": its.final for name, its in by_agent.items()}
     return Result(metrics, rows, {"picture": picture(by_agent)}, about, arrays)
 

@@ -49,14 +49,11 @@ def measure(run: LoadedRun, *, episodes: int = 60, points: int = 1000) -> Result
     outputs = run.with_null(lambda agent: read(agent, played))
     seen, inputs = facts(run.agent, played)
     sources = {**outputs, "input": inputs, "control": outputs["trained"]}
-    acted, columns = played.batch.mask.numpy(), {}
-    for age in (-1, *AGES):
-        columns[str(age)] = shifted(seen, acted, age)
+    acted = played.batch.mask.numpy()
+    columns = {str(age): shifted(seen, acted, age) for age in (-1, *AGES)}
     if all(state is not None for state in states):
         columns["state"] = varied(np.stack(states, 1).astype(np.float64), acted), acted
-    draws = partial(score, points=points, seed=run.seed)
-    scores = {fact: draws(sources, *of) for fact, of in columns.items()}
-    scores = {fact: of for fact, of in scores.items() if of}
+    scores = {fact: of for fact, column in columns.items() if (of := score(sources, *column, points, run.seed))}
     if not scores:
         problem = "no observation varies enough, or episodes are too few and short to fit a probe"
         raise UserError(sentence(f"{run.path}", problem, example="--episodes 200"))

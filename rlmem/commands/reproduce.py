@@ -2,7 +2,6 @@
 
 import shlex
 from pathlib import Path
-from typing import Any
 
 from rlmem.commands.toolkit import Dir, Flag, OutFile, PoolFlags, Seeds, SomeWords, Text
 from rlmem.config.messages import mistake, shell
@@ -62,6 +61,7 @@ def run(
     experiment, options = planned.experiment, pool.options(again=again)
     from rlmem.evidence.folder import parse_rows
     from rlmem.evidence.items import runner_of
+    from rlmem.evidence.page import leaderboard
     from rlmem.evidence.page.groups import DIFFERS, rows_differ
     from rlmem.evidence.records import shipped_records
     from rlmem.evidence.tables import print_outcome
@@ -95,31 +95,20 @@ def run(
         if not shipped:
             example = f"rlmem reproduce {shell(item)} --budget {budget}"
             raise mistake(str(runner.runs), "nothing has been run there", example=example)
-        outcome = Outcome(planned, shipped)
-        print_outcome(outcome, f"shipped with rlmem; none in {runner.runs}")
-        _write_page(outcome, page)
-        return 0
-    if show:
-        outcome, code = runner.written(), 0
+        outcome, code, where = Outcome(planned, shipped), 0, f"shipped with rlmem; none in {runner.runs}"
+    elif show:
+        outcome, code, where = runner.written(), 0, f"in {runner.folder}"
     else:
         from rlmem.commands.cli import main
 
         catalog.require_registered(item, runner.planned)
         outcome, code = runner.reproduce(jobs, options, lambda line: main(shlex.split(line)))
-    print_outcome(outcome, f"in {runner.folder}")
+        where = f"in {runner.folder}"
+    print_outcome(outcome, where)
     if planned.is_trained and (keys := rows_differ(outcome.ours)):
         command.show(f"{DIFFERS}: {keys}")
     if publish:
         publish_outcome(outcome, publish)
-    _write_page(outcome, page)
-    return code
-
-
-def _write_page(outcome: Any, file: Path | None) -> None:
-    """Put the leaderboard into the page that --page names, if it does."""
-    if file is None:
-        return
-    from rlmem.evidence.page import leaderboard
-
-    for written in leaderboard.page(outcome, file):
+    for written in leaderboard.page(outcome, page) if page else ():
         command.show(f"wrote {written}")
+    return code

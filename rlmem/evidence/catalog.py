@@ -148,11 +148,10 @@ def _inconsistent(experiment: Experiment) -> Iterator[str]:
         used += [("expect", name, beside) for e in expected for name in (e.rows if axis == "row" else e.columns)]
         used += [(f"published.{axis}s", name, names) for name in getattr(experiment.published, f"{axis}s", ())]
         if axis == "column":
-            mapped: dict[str, Mapping[str, object]]
-            mapped = {f"peers.{name}.columns": peer.columns for name, peer in experiment.peers.items()}
             used += [("task", name, parts) for name in experiment.task] if isinstance(experiment.task, dict) else []
-            mapped |= {"leaderboard.bounds": board.bounds} if board else {}
-            used += [(where, name, names) for where, mapping in mapped.items() for name in mapping]
+            peers = experiment.peers.items()
+            used += [(f"peers.{row}.columns", name, names) for row, peer in peers for name in peer.columns]
+            used += [("leaderboard.bounds", name, names) for name in board.bounds] if board else []
         elif board:
             used.append(("leaderboard.beside", board.beside, names))
         for where, name, accepted in used:
@@ -186,16 +185,13 @@ def names(chosen: Sequence[str] = ()) -> list[str]:
 
 def find(item: str) -> Experiment:
     """The experiment `<paper>/<item>`, or that of a file of the user's own. Raises UserError."""
-    root, known, file = experiments_dir(), names(), None
-    if item.endswith((".yaml", ".yml")):
-        file = Path(item).resolve()
-        name = f"{file.parent.name}/{file.stem}"
-        if name in known and root is not None and file != (root / f"{name}.yaml").resolve():
+    root, known = experiments_dir(), names()
+    file = Path(item).resolve() if item.endswith((".yaml", ".yml")) else None
+    name = f"{file.parent.name}/{file.stem}" if file else item
+    if root is not None and name in known:
+        if file and file != (root / f"{name}.yaml").resolve():
             problem = f"{name} is the name of a shipped experiment; rename the file or its folder"
             raise mistake(item, problem, example=f"my_{file.name}")
-    else:
-        name = item
-    if root is not None and name in known:
         experiment, folder = read(root / f"{name}.yaml"), root
     elif file is not None:
         experiment, folder = read(named(Path(item)), own=True), file.parent

@@ -147,28 +147,21 @@ def parse(text: Any, clause: str = "") -> Expectation:
     right: str | float = match["right"]
     with suppress(ValueError):
         right = float(right)
-    relative = (match["within"] or "").endswith("%")
-    within = float((match["within"] or "0").removesuffix("%")) / (100 if relative else 1)
-    if (sign := match["sign"]) in ("=", ">=") and not within:
+    parts = match.groupdict("")
+    relative, sign = parts["within"].endswith("%"), cast(Sign, parts["sign"])
+    within = float(parts["within"].removesuffix("%") or 0) / (100 if relative else 1)
+    if sign in ("=", ">=") and not within:
         raise ValueError(f"`{text}`: `{sign}` needs `within NUMBER`; e.g. tape {sign} segment within 0.1")
     if sign == "=" and within < 0:
         raise ValueError(f"`{text}`: nothing is less than nothing apart; e.g. tape = segment within 0.1")
-    if match["at"] and not (isinstance(right, str) and match["on"]):
+    if parts["at"] and not (isinstance(right, str) and parts["on"]):
         raise ValueError(
             f"`{text}`: `at COLUMN` is of a row, beside `on COLUMN, ...`; e.g. tape > tape at hard on easy"
         )
-    on = tuple(name.strip() for name in (match["on"] or "").split(",") if name.strip())
+    on = tuple(name.strip() for name in parts["on"].split(",") if name.strip())
+    other = {"at": parts["at"], "metric": parts["metric"], "clause": clause}
     return Expectation(
-        clause=clause,
-        text=text,
-        left=match["left"],
-        sign=cast(Sign, match["sign"]),
-        right=right,
-        within=within,
-        on=on,
-        relative=relative,
-        at=match["at"] or "",
-        metric=match["metric"] or "",
+        text=text, left=parts["left"], sign=sign, right=right, within=within, relative=relative, on=on, **other
     )
 
 

@@ -74,24 +74,19 @@ def parse_rows(texts: Sequence[str]) -> dict[str, Lines]:
     return rows
 
 
-def remembered(file: Path) -> dict[str, Lines]:
-    """The rows that a CELLS remembers; {} where it is missing or cannot be read."""
-    return _remembered(file)[0]
-
-
 def foreign(file: Path) -> dict[str, Lines]:
     """The rows that a CELLS remembers and another user wrote."""
-    rows, seals = _remembered(file)
+    rows, seals = remembered(file)
     return {name: lines for name, lines in rows.items() if not is_own(f"{seals.get(name)}\n{_text(name, lines)}")}
 
 
 def seals(file: Path, rows: Mapping[str, Lines]) -> dict[str, str]:
     """Name -> seal of each row (`rlmem.record.trust`); a row that another user wrote keeps the seal that it has."""
-    theirs, sealed = foreign(file), _remembered(file)[1]
+    theirs, sealed = foreign(file), remembered(file)[1]
     return {n: sealed.get(n, "") if theirs.get(n) == lines else mark(_text(n, lines)) for n, lines in rows.items()}
 
 
-def _remembered(file: Path) -> tuple[dict[str, Lines], dict[str, str]]:
+def remembered(file: Path) -> tuple[dict[str, Lines], dict[str, str]]:
     """The rows that a CELLS remembers, and their seals; none where it is missing or either cannot be read."""
     try:
         about = received.json_of(file)

@@ -39,7 +39,7 @@ def runner_of(
         raise mistake(f"--rows {next(iter(rows))}", problem, example="rlmem reproduce rlmem/leaderboard")
     runner = kind(planned, root, folder)
     if kind is TrainingRuns:
-        runner.planned = runner.planned.with_rows({**remembered(runner.runs / CELLS), **(rows or {})})
+        runner.planned = runner.planned.with_rows({**remembered(runner.runs / CELLS)[0], **(rows or {})})
     return runner
 
 

@@ -130,14 +130,15 @@ def chosen(
 
 
 def _nothing(sections: Sequence[Section], metric: str | None) -> str:
-    names = ", ".join(section.label for section in sections)
+    """The reason why there is nothing to draw. Of published results, one metric is known."""
     if metric is None:
+        names = ", ".join(section.label for section in sections)
         return f"{names}: no learning curves there; no run has an evaluation that can be read"
     runs = [RunRecord(run.run_dir) for section in sections for run in section.records if run.run_dir is not None]
-    if known := sorted({key for run in runs for row in run.rows for key in row} - {"step"}):
-        return sentence(f"--metric {metric}", "no run has it", near=nearest(metric, known), accepted=known)
-    known = sorted({section.key for section in sections})
-    return sentence(f"--metric {metric}", f"{names}: of published results, one metric is kept", accepted=known)
+    known = {key for run in runs for row in run.rows for key in row} or {section.key for section in sections}
+    return sentence(
+        f"--metric {metric}", "no run has it", near=nearest(metric, known), accepted=sorted(known - {"step"})
+    )
 
 
 def smoothed(curve: Curve, over: int) -> Curve:

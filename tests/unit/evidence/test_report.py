@@ -321,7 +321,7 @@ def test_what_was_measured_and_not_trained_has_no_curves(tmp_path, capsys):
         ("report results/memoroids --out file/page.html", "file/page.html: cannot be written"),
         ("plot results --out figure.jpg", "--out figure.jpg: no such format; accepted: png, pdf, svg"),
         ("plot results --out a.png --columns repeat_frst", "no such column; did you mean `repeat_first`?"),
-        ("plot results --out a.png --metric train/loss", "one metric is kept; accepted: eval/greedy/return_mean"),
+        ("plot results --out a.png --metric train/loss", "no run has it; accepted: eval/greedy/return_mean"),
         ("plot results --out a.png --smooth 0", "expected an integer >= 1"),
         ("plot results", "the following arguments are required: --out"),
         (f"report {'x' * 300}", "cannot be read (File name too long)"),
