@@ -214,6 +214,11 @@ class Collector:
                         waiting = f"{left} complete episodes are waited for; the longest has {longest:,} steps so far"
                         self.say(f"step {self.steps}: {waiting}")
 
+    @property
+    def remark(self) -> str:
+        """`Guard.remark` of the environments."""
+        return self.guard.remark
+
     def restart(self, seed: int | None = None) -> None:
         """Reset every environment; running episodes are dropped."""
         N = self.env.num_envs
@@ -249,7 +254,7 @@ class Collector:
         try:
             env_action = self.to_env(action.cpu().numpy())
         except Fault as fault:
-            raise Fault(f"step {self.steps}: {fault}") from fault
+            raise Fault(f"step {self.steps}: {fault}{self.remark and '; '}{self.remark}") from fault
         acting_done = perf_counter()
         following, reward, terminated, truncated, info = self.guard.step(
             env_action, self.final, self.steps, self.episode_length

@@ -18,6 +18,9 @@ T = TypeVar("T")
 
 LARGEST = float(np.finfo(np.float32).max)
 
+HUGE = 1e9
+"""Size of a reward or an observation from which on `Guard.remark` names it."""
+
 NUMBERS = "biuf"
 """The kinds of numpy's types that are real numbers."""
 
@@ -130,12 +133,15 @@ class Guard:
     Observations of several parts have their leaves by their paths.
 
     masks_ignored: whether infos have action masks that nothing reads
+    remark: the largest reward or number of an observation so far, if it is HUGE, for messages about losses that are not
+        finite
     """
 
     def __init__(self, env: VectorEnv):
         self.env, self.folder = env, folder_of(env)
         watch_workers(env)
         self.steps = 0
+        self.remark, self.largest = "", HUGE
         self.lengths = np.zeros(env.num_envs, np.int64)
         self.begins = np.ones(env.num_envs, bool)
         space: Any = env.single_observation_space
@@ -227,9 +233,12 @@ class Guard:
         if obs.shape != shape:
             self._refuse(None, f"{part.said} of shape {obs.shape}; expected {shape}")
         try:
-            return part.read(obs)
+            obs = part.read(obs)
         except UnreadableObservation as problem:
             self._refuse(problem.where, str(problem))
+        if obs.dtype.itemsize >= 4 and part.bounds is None:
+            self._note(f"an observation{part.said.removeprefix('observations')}", np.abs(obs))
+        return obs
 
     def _require_choice(self, obs: Any, ended: np.ndarray | None) -> None:
         """Refuse action masks that allow nothing. Where no action follows, such a mask allows everything.
@@ -244,11 +253,20 @@ class Guard:
 
     def _rewards(self, values: Any) -> np.ndarray:
         rewards = self._row("rewards", np.asarray(values), NUMBERS, "numbers")
-        fits = np.abs(rewards) <= LARGEST  # false for NaN
+        sizes = np.abs(rewards)
+        fits = sizes <= LARGEST  # false for NaN
         if np.count_nonzero(fits) < len(fits):
             reward = rewards[fits.argmin()]
             self._refuse(~fits, f"reward {reward}; expected a finite number{' of float32' * bool(np.isfinite(reward))}")
+        self._note("a reward", sizes)
         return rewards.astype(np.float32)
+
+    def _note(self, name: str, sizes: np.ndarray) -> None:
+        """Keep the largest of the absolute values [N, ...] of what environments gave."""
+        if sizes.size and (largest := sizes.max()) > self.largest:
+            environment = np.argwhere(sizes == largest)[0, 0]
+            self.largest = largest
+            self.remark = f"environment {environment} gave {name} of size {largest:.3g} at step {self.steps}"
 
     def _row(self, name: str, values: np.ndarray, kinds: str, expected: str) -> np.ndarray:
         """The values themselves; refuses all but one of these kinds for each environment."""

@@ -120,9 +120,7 @@ def as_faults(step: Callable[[], int], values: Mapping[str, Any] | None = None) 
         yield
     except (FloatingPointError, OSError, MemoryError, RuntimeError) as error:
         if isinstance(error, FloatingPointError):
-            wrapper = "a wrapper that makes rewards and observations about 1 in size"
-            example = f"a smaller algo.lr, {wrapper}, or on_nan=skip to pass over such batches"
-            problem = f"not a finite number: {error}; e.g. {example}"
+            problem = f"not a finite number: {error}; e.g. a smaller algo.lr, or on_nan=skip to pass over such batches"
         elif isinstance(error, ConnectionError):
             problem = str(error)
         elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):

@@ -133,7 +133,15 @@ class Loop(ABC):
     def iterate(self) -> bool:
         """Collect, learn and record what happened. Returns whether the iteration is complete."""
         began, cpu_began = perf_counter(), process_time()
-        iteration = self.advance()
+        try:
+            iteration = self.advance()
+        except FloatingPointError as error:
+            if remark := getattr(self.collector, "remark", ""):
+                problem = f"not a finite number: {error}; {remark}"
+                sizes = "a wrapper that makes rewards and observations about 1 in size"
+                skip = "on_nan=skip to pass over such batches"
+                raise Fault(f"step {self.collector.steps}: {problem}; e.g. {sizes}, or {skip}") from error
+            raise
         self.elapsed += perf_counter() - began
         self.cpu_time += process_time() - cpu_began
         if iteration is None:

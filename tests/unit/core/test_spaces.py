@@ -30,7 +30,7 @@ from rlmem.core.spaces import in_env, to_env
 from rlmem.core.types import Inputs
 from rlmem.memory.mlp import MLP
 from rlmem.record.recorder import read_jsonl
-from rlmem.run.train import plan
+from rlmem.run.train import plan, train
 from rlmem.run.trained import TrainedAgent
 
 CPU = torch.device("cpu")
@@ -292,6 +292,18 @@ def test_a_number_that_cannot_be_represented_is_refused_before_it_is_cast(dtype)
         Collector(env, discrete, 0, None, CPU).collect(8, 64)
     assert line in str(failed.value)
     assert "environment 0, step 3 of its episode" in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "what"),
+    [({"reward": 1e30}, "reward of size 1e+30"), ({"other": 1e30}, "observation of size 1e+30")],
+    ids=["reward", "observation"],
+)
+def test_a_loss_that_is_not_finite_names_the_huge_number(in_tmp, kwargs, what):
+    with pytest.raises(Fault) as failed:
+        train(load([*SMALL, *numbers(**kwargs), "algo.reward_scale=1.0", "run_dir=run"]))
+    assert f"environment 0 gave a{'n' * what.startswith('o')} {what} at step " in str(failed.value)
+    assert "algo.lr" not in str(failed.value)
 
 
 def test_huge_rewards_are_scaled_by_what_they_are(in_tmp):
