@@ -3,18 +3,21 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from packaging.version import InvalidVersion, Version
 
+from rlmem.config.catalog import default_choices
 from rlmem.config.messages import mistake
 from rlmem.config.paths import experiments_dir
 from rlmem.evidence.catalog import find, names
 from rlmem.evidence.expect import NOT_TESTABLE
 from rlmem.evidence.experiment import BUDGETS, Experiment, Planned
 from rlmem.evidence.folder import CELLS, remembered
-from rlmem.evidence.records import shipped_records
+from rlmem.evidence.records import Record, shipped_records
 from rlmem.evidence.runner import Measured, Runner
 from rlmem.evidence.sections import Lines
 from rlmem.evidence.training import Populations, TrainingRuns
@@ -50,12 +53,14 @@ class Standing:
     word: the verdict; `not run` where there are no results, or too few
     done, planned: how many runs have ended, and how many belong to the item
     commits: the commits of rlmem that made them; `+changes` marks code that is in none
+    changes: what has changed since, so that rlmem would no longer reproduce the numbers to the digit
     """
 
     word: Word
     done: int
     planned: int
     commits: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         runs = f"{self.word}, {self.done} of {self.planned} runs"
@@ -70,7 +75,27 @@ def standing(planned: Planned) -> Standing:
         return Standing("not run", 0, asked)
     outcome = Outcome(planned, records)
     commits = sorted({record.commit or "unknown" for record in outcome.ours})
-    return Standing(outcome.verdict.word, len(outcome.ours), asked, tuple(commits))
+    changes = [change["what"] for change in _changes() if any(_concerns(change, record) for record in records)]
+    return Standing(outcome.verdict.word, len(outcome.ours), asked, tuple(commits), tuple(changes))
+
+
+def _concerns(change: dict[str, Any], record: Record) -> bool:
+    if not record.config_hash:  # a measurement, which trains nothing
+        return False
+    try:
+        older = Version(record.version) < Version(change["since"])
+    except InvalidVersion:  # unknown: of a file from elsewhere
+        older = True
+    choices = default_choices() | dict(line.partition("=")[::2] for line in record.overrides.split(" "))
+    return older and all(choices.get(group) in options for group, options in change["of"].items())
+
+
+@cache
+def _changes() -> list[dict[str, Any]]:
+    """What changed numbers since, from experiments/changes.yaml."""
+    root = experiments_dir()
+    file = root / "changes.yaml" if root else None
+    return yaml.safe_load(file.read_text(encoding="utf-8")) if file and file.is_file() else []
 
 
 def _every(chosen: Sequence[str]) -> Iterator[tuple[Experiment, list[tuple[Planned, Standing]]]]:
@@ -107,6 +132,7 @@ def as_text(chosen: Sequence[str] = ()) -> str:
             cost = runner_of(planned).cost_line(planned.cells())
             lines.append(f"    {planned.budget:<7} {cost.partition(': ')[2]}")
             lines += [f"            {one}"] if one.done or planned.budget != "smoke" else []
+            lines += [f"            shipped results are stale: {'; '.join(one.changes)}"] if one.changes else []
     if not chosen:
         lines += ["tables and figures without an item:"]
         every = ((paper, *place) for paper, places in papers().items() for place in places.items())
@@ -126,7 +152,7 @@ def as_data(chosen: Sequence[str] = ()) -> list[dict[str, Any]]:
             about = budgets[planned.budget] = {"cells": len(planned.cells()), "runs": one.planned}
             if cost := runner_of(planned).cost(planned.cells()):
                 about |= {"steps": cost.steps, "core_seconds": cost.seconds or None}
-            about |= {"verdict": one.word, "runs_done": one.done, "commits": one.commits}
+            about |= {"verdict": one.word, "runs_done": one.done, "commits": one.commits, "stale": [*one.changes]}
         texts = {"title": experiment.title, "claim": " ".join(experiment.claim.split()), "source": experiment.source}
         items.append({"name": experiment.name, **texts, "runs_of": experiment.runs, "budgets": budgets})
     return items

@@ -15,6 +15,7 @@ from rlmem.batching import Segment, Tape
 from rlmem.commands.cli import main
 from rlmem.config.catalog import catalog
 from rlmem.config.compose import explain, load
+from rlmem.evidence import items
 from rlmem.loops.base import PATIENCE, Notices
 from rlmem.loops.on_policy import ADVICE
 from rlmem.record.recorder import read_jsonl
@@ -169,6 +170,16 @@ def test_a_run_records_diagnostics(in_tmp, choice):
         assert 0 <= row[f"{algo}/actions_at_bounds"] <= 1
         assert row[f"{algo}/action_spread"] >= 0
     assert all(math.isfinite(value) for value in row.values() if isinstance(value, float))
+
+
+def test_results_of_older_versions_are_marked_stale(monkeypatch):
+    changes = [{"since": "0.2.0", "of": {"algo": ["dqn"], "memory": ["lru"]}, "what": "the loss"}]
+    monkeypatch.setattr(items, "_changes", lambda: changes)
+    assert items.standing(items.find("memoroids/figure4").at("laptop")).changes == ("the loss",)
+    assert items.standing(items.find("ffm/table4").at("laptop")).changes == ()
+    assert items.standing(items.find("ffm/table4").at("paper")).changes == (), "there are no such results"
+    changes[0]["since"] = "0.1.0"
+    assert items.standing(items.find("memoroids/figure4").at("laptop")).changes == ()
 
 
 def test_a_policy_of_ppo_far_outside_the_bounds_counts_as_one_that_stands_still():
