@@ -15,6 +15,7 @@ from gymnasium.spaces import Space
 from gymnasium.vector import VectorEnv
 from rich.filesize import decimal as size
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from rlmem.algos.base import Learner, Plan, Storage
@@ -26,6 +27,9 @@ from rlmem.core.spaces import is_tree, leaves, readable_type
 LARGE = 1024
 """Only networks with a larger integer in their configuration are measured before they are built."""
 
+PLANNED_BYTES = 10**8
+"""A dry run, which needs only shapes, does not build networks whose construction computes more bytes than this."""
+
 FLAG_BYTES = 23
 """Bytes of a slot beside observation and action: rewards, three flags, a log-probability, the previous action."""
 
@@ -34,7 +38,7 @@ STATE_COPIES = 3
 
 
 def large_agent(config: Config, make_agent: Callable[..., Any], device: torch.device, learns: bool) -> Any:
-    """An agent that may take long to build, as shapes without numbers; None for any other agent.
+    """An agent that takes long to build, as shapes without numbers; None for any other agent.
 
     Raises UserError if the device has too little memory for it, of which it needs more if it `learns`.
     """
@@ -45,7 +49,7 @@ def large_agent(config: Config, make_agent: Callable[..., Any], device: torch.de
     where, there = " ".join(f"{group}={config.choices[group]}" for group in ("memory", "encoder")), memory_of(device)
     example = f"e.g. a smaller {' or '.join(sorted(large, key=large.__getitem__, reverse=True))}"
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), _TensorCount() as count:
             agent = make_agent()
             state = tensor_bytes(agent.initial_state(1))
     except Exception as error:
@@ -53,11 +57,11 @@ def large_agent(config: Config, make_agent: Callable[..., Any], device: torch.de
             raise UserError(f"{where}: larger than any memory, and {device} has {size(there)}; {example}") from error
         return None  # third-party code that needs real numbers, or a mistake that building will report
     weights = tensor_bytes(list(agent.parameters()))
-    needed = (4 if learns else 1) * weights + state  # Adam keeps two moments beside the gradient
+    needed = max((4 if learns else 1) * weights + state, count.largest)  # Adam keeps two moments beside the gradient
     if needed > there:
         problem = f"{parameters(agent):,} parameters and a state of {size(state)} need {size(needed)} of memory or more"
         raise UserError(f"{where}: {problem}, and {device} has {size(there)}; {example}")
-    return agent
+    return agent if count.total > PLANNED_BYTES else None
 
 
 def _largest(value: Any) -> int:
@@ -129,6 +133,22 @@ def _bytes(space: Space) -> int:
     if is_tree(space):
         return sum(map(_bytes, leaves(space).values()))
     return max(1, math.prod(space.shape or ())) * readable_type(space).itemsize
+
+
+class _TensorCount(TorchFunctionMode):
+    """Counts the bytes of the tensors that are made inside: `total`, of all of them, and `largest`, of one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = self.largest = 0
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor):
+                self.total += tensor.numel() * tensor.element_size()
+                self.largest = max(self.largest, tensor.untyped_storage().nbytes())
+        return result
 
 
 def tensor_bytes(tree: Any) -> int:
