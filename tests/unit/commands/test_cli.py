@@ -147,7 +147,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(tmp_path, monkeypatch, cap
     assert main(["train", "--dry-run", *TINY]) == 0
     assert "128 steps" in capsys.readouterr().out
     assert main(["train", "-m", "seed=0,1", "--dry-run", *TINY]) == 0
-    assert capsys.readouterr().out.endswith("2 jobs\n")
+    assert capsys.readouterr().out.count("total_steps=128") == 2
     assert list(tmp_path.iterdir()) == []
 
 
