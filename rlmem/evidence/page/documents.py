@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import quote
 
 from rlmem.config.paths import results_dir
+from rlmem.core import received
 from rlmem.core.errors import UserError, printable, writing
 from rlmem.core.received import ROWS, content, inside
 from rlmem.evidence import catalog
@@ -125,6 +126,18 @@ def heading(item: Item) -> str:
 def anchor(item: Item) -> str:
     """The anchor that GitHub gives to that heading."""
     return re.sub(r"[^\w -]", "", heading(item).lower()).replace(" ", "-")
+
+
+def with_part(file: Path, name: str, text: str) -> str:
+    """The page with a text between the marks `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
+
+    A file that does not exist becomes a page of the text only. Raises UserError for one without the marks.
+    """
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    page = received.text(file, errors="replace") if file.is_file() else f"# {name.capitalize()}\n\n{begin}\n{end}\n"
+    if page.count(begin) != 1 or page.count(end) != 1:
+        raise UserError(f"{file}: expected one line {begin} and one {end}; e.g. --page {name}.md")
+    return f"{page.partition(begin)[0]}{begin}\n{text}{end}{page.partition(end)[2]}"
 
 
 def write_latex(items: Sequence[Item], folder: Path) -> list[Path]:

@@ -12,6 +12,7 @@ from rlmem.core import received
 from rlmem.core.errors import UserError, writing
 from rlmem.evidence.leaderboard import Standings, games, ranking, standings
 from rlmem.evidence.page.curves import require_matplotlib
+from rlmem.evidence.page.documents import with_part
 from rlmem.evidence.page.find import Item
 from rlmem.evidence.page.groups import facts_of
 from rlmem.evidence.statistics import performance_profile
@@ -32,7 +33,7 @@ WIDTH, LINE, LEAST = 11.5, 0.21, 3.4
 """Of the picture, in inches: its width, the height of a row, and the least height of all."""
 
 
-MARK, END = "<!-- leaderboard:begin -->", "<!-- leaderboard:end -->"
+MARK = "<!-- leaderboard:begin -->"
 
 
 def rankings(items: Sequence[Item], folder: Path) -> dict[Path, Standings]:
@@ -67,14 +68,8 @@ def page(outcome: Outcome, file: Path) -> list[Path]:
 
 
 def renewed(file: Path, standings: Standings) -> str:
-    """The page with this ranking between its marks; a file that does not exist becomes a page of the ranking only.
-
-    Raises UserError for a file without the marks.
-    """
-    page = received.text(file, errors="replace") if file.is_file() else f"# Leaderboard\n\n{MARK}\n{END}\n"
-    if page.count(MARK) != 1 or page.count(END) != 1:
-        raise UserError(f"{file}: expected one line {MARK} and one {END}; e.g. --page leaderboard.md")
-    return f"{page.partition(MARK)[0]}{MARK}\n{text(standings)}{END}{page.partition(END)[2]}"
+    """The page with this ranking between its marks. Raises UserError for a file without them."""
+    return with_part(file, "leaderboard", text(standings))
 
 
 def _image(board: Standings) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 from helpers import ROOT, changed
+from made_results import Page
 
 from rlmem.core.errors import UserError
 from rlmem.evidence import catalog, metrics
@@ -169,7 +170,7 @@ def test_findings_reach_the_page_and_its_badges(file, in_tmp):
         assert item.facts()["beside, sb3"] == "4 measured runs; sb3=2.9 torch=2.13; a processor"
         assert {record.row for record in item.records} == {"ours"}
         shown = page([item], "A report")
-        assert shown.count('class="mean row-1"') == 2, "a curve of sb3 in each panel"
+        assert Page(shown).drawn["mean"] == 2, "a curve of sb3 in each panel"
         assert '<span class="badge undecided">undecided</span>' in shown and "ours &gt;= sb3 within 10" in shown
     fewer = replace(made, records=[record for record in made.records if record.row != "sb3"])
     with pytest.raises(UserError, match="4 of its runs would be lost, first sb3 cartpole_ppo seed 0"):
