@@ -1,4 +1,4 @@
-"""Documents: RESULTS.md with its pictures, LaTeX with figures, parts of Markdown pages, and the page of reports.
+"""Documents: RESULTS.md with its pictures, LaTeX with figures, and the page of reports.
 
 It also writes all published numbers as one file, and the checksums of all published files (results/README.md).
 """
@@ -9,7 +9,7 @@ import os
 import re
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from io import BytesIO
 from itertools import chain
@@ -128,25 +128,11 @@ def anchor(item: Item) -> str:
     return re.sub(r"[^\w -]", "", heading(item).lower()).replace(" ", "-")
 
 
-def put(file: Path, name: str, text: str, pictures: Mapping[str, Figure]) -> list[Path]:
-    """Put a text between the marks `<!-- NAME:begin -->` and `<!-- NAME:end -->` of a page; returns the files.
-
-    pictures: name -> a figure, which is written into `images` next to the page
+def with_part(file: Path, name: str, text: str) -> str:
+    """The page with a text between the marks `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
 
     A file that does not exist becomes a page of the text only. Raises UserError for one without the marks.
     """
-    page = with_part(file, name, text)
-    images = [file.parent / "images" / f"{picture}.svg" for picture in pictures]
-    with writing(file, f"--page /tmp/{name}.md"):
-        for image, drawing in zip(images, pictures.values(), strict=True):
-            image.parent.mkdir(parents=True, exist_ok=True)
-            figures.save(drawing, image, "svg")
-        rundir.write_atomically(file, page)
-    return [file, *images]
-
-
-def with_part(file: Path, name: str, text: str) -> str:
-    """The page with this text between its marks, as `put` writes it. Raises UserError."""
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     page = received.text(file, errors="replace") if file.is_file() else f"# {name.capitalize()}\n\n{begin}\n{end}\n"
     if page.count(begin) != 1 or page.count(end) != 1:

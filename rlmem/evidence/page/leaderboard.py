@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlmem.core import received
-from rlmem.core.errors import UserError
+from rlmem.core.errors import UserError, writing
 from rlmem.evidence.leaderboard import Standings, games, ranking, standings
 from rlmem.evidence.page.curves import require_matplotlib
-from rlmem.evidence.page.documents import put
+from rlmem.evidence.page.documents import with_part
 from rlmem.evidence.page.find import Item
 from rlmem.evidence.page.groups import facts_of
 from rlmem.evidence.statistics import performance_profile
 from rlmem.evidence.verdict import Outcome
-from rlmem.record import figures
+from rlmem.record import figures, rundir
 from rlmem.record.figures import COLOURS, GRID, INK
 from rlmem.record.tables import in_markdown
 
@@ -59,7 +59,17 @@ def page(outcome: Outcome, file: Path) -> list[Path]:
     standing = standings(outcome)
     if standing is None or not standing.scores:
         raise UserError(f"--page {file}: no row of {outcome.name} has a run of every game yet")
-    return put(file, "leaderboard", text(standing), {_image(standing): picture(standing)})
+    content, image = renewed(file, standing), file.parent / "images" / f"{_image(standing)}.svg"
+    with writing(file, "--page /tmp/leaderboard.md"):
+        image.parent.mkdir(parents=True, exist_ok=True)
+        figures.save(picture(standing), image, "svg")
+        rundir.write_atomically(file, content)
+    return [file, image]
+
+
+def renewed(file: Path, standings: Standings) -> str:
+    """The page with this ranking between its marks. Raises UserError for a file without them."""
+    return with_part(file, "leaderboard", text(standings))
 
 
 def _image(board: Standings) -> str:
