@@ -74,7 +74,7 @@ def run(
 def _info(places: Sequence[str], overrides: Sequence[str], json: bool) -> str:
     if len(places) != 1 or overrides:
         raise mistake("rlmem dataset info", "expected one file", example="rlmem dataset info data/h.hdf5")
-    from rlmem.algos.supervised.recording import read
+    from rlmem.algos.supervised.dataset.file import read
 
     recording = read(Path(places[0]))
     attrs = recording.attrs | {name: _parsed(text) for name, text in recording.attrs.items() if name in IN_JSON}

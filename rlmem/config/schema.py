@@ -32,7 +32,7 @@ VECTOR = "gymnasium.vector.VectorEnv"
 
 NODES = {
     "memory": Nodes(("rlmem.memory.base.Memory",), ("rlmem.memory",), ("input_size",)),
-    "env": Nodes((VECTOR, "rlmem.algos.supervised.predict.Labelled"), ("rlmem_envs",), ("seed",)),
+    "env": Nodes((VECTOR, "rlmem.algos.supervised.classify.Labelled"), ("rlmem_envs",), ("seed",)),
     "encoder": Nodes(("rlmem.agents.encoder.InputEncoder",), ("rlmem.agents",), ("observation_space", "action_space")),
     "algo": Nodes(("rlmem.algos.base.Learner",), ("rlmem.algos",)),
     "batching": Nodes(("rlmem.batching.base.Batching",), ("rlmem.batching",)),

@@ -12,16 +12,8 @@ from gymnasium.vector import VectorEnv
 
 from rlmem.acting.collector import one_thread
 from rlmem.acting.workers import closing
-from rlmem.algos.supervised.recording import (
-    Recording,
-    agent_player,
-    joined,
-    play,
-    read,
-    require_new_file,
-    uniform,
-    write,
-)
+from rlmem.algos.supervised.dataset.file import Recording, joined, read, require_new_file, write
+from rlmem.algos.supervised.dataset.play import agent_player, play, uniform
 from rlmem.algos.supervised.windows import Partial
 from rlmem.config.compose import Config, load
 from rlmem.config.targets import locate, makes

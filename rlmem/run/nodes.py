@@ -11,7 +11,7 @@ from rlmem.acting.autoreset import slot_layout
 from rlmem.acting.guard import Folder, folder_of
 from rlmem.acting.observed import observed
 from rlmem.acting.workers import closing_well, raised
-from rlmem.algos.supervised.predict import Labelled
+from rlmem.algos.supervised.classify import Labelled
 from rlmem.config.catalog import default_choices
 from rlmem.config.compose import Config
 from rlmem.config.messages import shell, to_text

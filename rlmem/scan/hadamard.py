@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from rlmem.scan.linear import Walk, linear_scan
+from rlmem.scan.linear import linear_scan
 from rlmem.scan.native import Engine, check_flags, chosen_engine
 from rlmem.scan.triton_scan import matrix_scan
+from rlmem.scan.walk import Walk
 
 CELLS = 1 << 19
 """Numbers [B, K, H, H] that a chunk of K slots may hold at a time."""

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from rlmem.core.types import where_start
-from rlmem.scan.linear import Walk, linear_scan
+from rlmem.scan.linear import linear_scan
 from rlmem.scan.native import Engine, check_flags, chosen_engine
 from rlmem.scan.triton_scan import TYPES, matrix_scan
+from rlmem.scan.walk import Walk
 
 CHUNK = 64
 """The most slots of a chunk. Scores take T * CHUNK numbers per row, and carried states T / CHUNK matrices."""

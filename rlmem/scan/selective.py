@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from rlmem.scan import native
-from rlmem.scan.linear import Walk, linear_scan
+from rlmem.scan.linear import linear_scan
 from rlmem.scan.native import Engine, check_flags, chosen_engine
+from rlmem.scan.walk import Walk
 
 STATES_AT_ONCE = {"cpu": 2**20, "cuda": 2**24}
 """Numbers of h that are held at once where there is no kernel. On a CPU that is also faster than holding all, since a

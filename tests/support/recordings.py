@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 from rlmem_envs.occlusion.pendulum import Pendulum
 
-from rlmem.algos.supervised.recording import Recording, play, uniform, write
+from rlmem.algos.supervised.dataset.file import Recording, write
+from rlmem.algos.supervised.dataset.play import play, uniform
 
 
 def recording(env=Pendulum, episodes: int = 12, steps: int = 20, seed: int = 0) -> Recording:

@@ -18,9 +18,9 @@ from rlmem.acting.evaluate import Request, evaluate
 from rlmem.agents.actor_critic import Agent
 from rlmem.agents.trunk import Trunks
 from rlmem.algos.supervised.base import Supervised
+from rlmem.algos.supervised.dataset.file import read
 from rlmem.algos.supervised.decision_agent import AGES, DecisionAgent, Dropping, action_size
 from rlmem.algos.supervised.feed import DataWindow, Feed, Predictor, WindowFeed
-from rlmem.algos.supervised.recording import read
 from rlmem.algos.supervised.windows import Drops, Partial, Trajectories, unfit
 from rlmem.core.seeding import Streams
 from rlmem.core.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, State
@@ -42,7 +42,7 @@ class DecisionModel(Supervised):
     dropped (Hu et al. 2023, "Decision Transformer under random frame dropping", ICLR). An evaluation plays episodes at
     every rate of `eval_drops`, in which the agent aims at `target_return`.
 
-    dataset: an HDF5 file with the full state (`rlmem.algos.supervised.recording`); the environment says which part
+    dataset: an HDF5 file with the full state (`rlmem.algos.supervised.dataset.file`); the environment says which part
         is seen
     context: slots of a window, in training and in acting
     drop: probability of dropping a frame in training, but never the first of an episode

@@ -11,8 +11,8 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
+from rlmem.algos.supervised.dataset.file import Recording, shapes
 from rlmem.algos.supervised.feed import DataWindow
-from rlmem.algos.supervised.recording import Recording, shapes
 from rlmem.batching.base import draw_weighted
 from rlmem.core.types import Inputs, with_host
 

@@ -23,7 +23,7 @@ from rlmem.acting.autoreset import slot_layout
 from rlmem.acting.collector import Collector
 from rlmem.acting.evaluate import Request, evaluate
 from rlmem.acting.workers import closing
-from rlmem.algos.supervised.recording import play, uniform
+from rlmem.algos.supervised.dataset.play import play, uniform
 from rlmem.analysis.loaded import load_run
 from rlmem.commands.cli import main
 from rlmem.config.compose import load

@@ -9,7 +9,8 @@ import pytest
 from rlmem_envs.occlusion.cartpole import CartPole
 from rlmem_envs.occlusion.pendulum import Pendulum
 
-from rlmem.algos.supervised.recording import Recording, joined, play, read, uniform, write
+from rlmem.algos.supervised.dataset.file import Recording, joined, read, write
+from rlmem.algos.supervised.dataset.play import play, uniform
 from rlmem.commands.cli import main
 from rlmem.config.compose import load
 from rlmem.core.errors import UserError

@@ -14,8 +14,9 @@ from small_runs import DECIDE
 
 import rlmem
 from rlmem.acting.collector import Collector
+from rlmem.algos.supervised.dataset.file import read, write
+from rlmem.algos.supervised.dataset.play import play
 from rlmem.algos.supervised.decision_agent import AGES, DecisionAgent, Dropping
-from rlmem.algos.supervised.recording import play, read, write
 from rlmem.algos.supervised.windows import Drops, Ranges, Trajectories
 from rlmem.analysis import analyze
 from rlmem.commands.cli import main

@@ -16,8 +16,8 @@ from small_runs import CLASSIFY as SHORT
 from small_runs import MODEL
 
 from rlmem.acting.evaluate import Request
+from rlmem.algos.supervised.dataset.file import write
 from rlmem.algos.supervised.feed import DataWindow, Feed
-from rlmem.algos.supervised.recording import write
 from rlmem.algos.supervised.windows import Tables, split
 from rlmem.config.compose import load
 from rlmem.core.errors import UserError

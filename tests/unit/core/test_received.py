@@ -32,8 +32,8 @@ from made_results import item_text
 from small_runs import CUE
 from spoilt import resealed, set_value
 
-from rlmem.algos.supervised.recording import Recording, write
-from rlmem.algos.supervised.recording import read as read_dataset
+from rlmem.algos.supervised.dataset.file import Recording, write
+from rlmem.algos.supervised.dataset.file import read as read_dataset
 from rlmem.commands.cli import main
 from rlmem.config import plainyaml
 from rlmem.config.catalog import with_parents

@@ -22,7 +22,7 @@ from rlmem.agents.actor_critic import ON_POLICY, ActorCritic
 from rlmem.agents.encoder import Encoder
 from rlmem.agents.layers import HeadLayers
 from rlmem.agents.trunk import Trunk, Trunks
-from rlmem.algos.supervised.recording import Recording
+from rlmem.algos.supervised.dataset.file import Recording
 from rlmem.algos.supervised.windows import policy_actions
 from rlmem.config.compose import load
 from rlmem.core.errors import Fault, UserError
