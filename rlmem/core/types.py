@@ -145,11 +145,6 @@ def broadcastable(flag: Tensor, x: Tensor) -> Tensor:
     return flag.view(*flag.shape, *[1] * (x.dim() - flag.dim()))
 
 
-def addressable(x: Tensor) -> Tensor:
-    """x as a kernel can read it by address: contiguous, with pending conjugations and negations carried out."""
-    return x.resolve_conj().resolve_neg().contiguous()
-
-
 STAGED = 2**16
 """Bytes up to which CUDA copies from ordinary memory without waiting."""
 PINNED = 2**28

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rlmem.core.types import addressable
 from rlmem.scan import native
+from rlmem.scan.native import addressable
 
 SMALLEST_CHUNK = 64
 """The fewest queries of a chunk: smaller matrix products would be slow."""

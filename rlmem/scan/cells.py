@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from rlmem.core.types import State, addressable
+from rlmem.core.types import State
 from rlmem.scan import native
-from rlmem.scan.native import gradient_of_weight, packed
+from rlmem.scan.native import addressable, gradient_of_weight, packed
 
 Panels = Callable[[], Tensor] | None
 """A method `of_weights` that returns U as `packed` does, or the panels of each head; None: they are made here."""

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rlmem.core.types import addressable, where_start
+from rlmem.core.types import where_start
 from rlmem.scan import native, triton_scan
 from rlmem.scan.linear import linear_scan
-from rlmem.scan.native import Engine, check_flags, chosen_engine, gradient_of_weight, linear
+from rlmem.scan.native import Engine, addressable, check_flags, chosen_engine, gradient_of_weight, linear
 
 _SCANS = {"native": native, "triton": triton_scan}
 """The engines that have the kernels; the former for tensors on the CPU, the latter on CUDA."""

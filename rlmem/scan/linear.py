@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from rlmem.core.types import addressable, broadcastable, where_start
+from rlmem.core.types import broadcastable, where_start
 from rlmem.scan import chunked, native, triton_scan
-from rlmem.scan.native import MOST_SHARED, Engine, check_flags, chosen_engine
+from rlmem.scan.native import MOST_SHARED, Engine, addressable, check_flags, chosen_engine
 
 COMPILED = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 """Types that native and triton have kernels for; others, such as bfloat16, are scanned in chunks."""

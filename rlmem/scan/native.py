@@ -19,10 +19,11 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.nn import functional as F
 
 from rlmem.core.errors import UserError
-from rlmem.core.types import addressable, watchers
+from rlmem.core.types import watchers
 from rlmem.scan import triton_scan
 from rlmem.scan.library import library
 from rlmem.scan.library import missing as missing
+from rlmem.scan.triton_scan import addressable as addressable
 
 Engine = Literal["auto", "loop", "chunked", "native", "triton"]
 """What a scan runs on; "auto" is the fastest engine of the machine (docs/memory.md, "Scans and engines")."""

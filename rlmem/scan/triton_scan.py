@@ -14,12 +14,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from rlmem.core.types import addressable
-
 BLOCK = 64
 """Channels of one program: two warps, so that 16 rows of 256 channels fill 64 multiprocessors."""
 AHEAD = 8
 """Slots that are loaded before the first of them is used."""
+
+
+def addressable(x: Tensor) -> Tensor:
+    """x as a kernel can read it by address: contiguous, with pending conjugations and negations carried out."""
+    return x.resolve_conj().resolve_neg().contiguous()
 
 
 @cache

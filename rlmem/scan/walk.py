@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlmem.core.types import addressable
 from rlmem.scan import native
 
 
@@ -32,7 +31,7 @@ class Walk(torch.autograd.Function):
         shared: int | None,
         *inputs: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        *five, first, start = map(addressable, inputs)
+        *five, first, start = map(native.addressable, inputs)
         B, T = start.shape
         y, last = torch.empty_like(five[values]), torch.empty_like(first)
         states = first.new_empty(B, -(-T // every), *first.shape[1:]) if any(ctx.needs_input_grad) else None
@@ -47,7 +46,7 @@ class Walk(torch.autograd.Function):
     def backward(ctx: Any, grad_y: Tensor, grad_last: Tensor) -> tuple[Tensor | None, ...]:
         *five, start, states = ctx.saved_tensors
         B, T = start.shape
-        gradients = addressable(grad_y), addressable(grad_last)
+        gradients = native.addressable(grad_y), native.addressable(grad_last)
         shapes = [(B, *x.shape) if i == ctx.shared else x.shape for i, x in enumerate(five)]
         grads = [*(x.new_zeros(shape) for x, shape in zip(five, shapes, strict=True)), torch.empty_like(gradients[1])]
         tensors = *five, start, *ctx.options, states, *gradients, *grads
