@@ -16,7 +16,8 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from rlmem.conformance import calls, influence
-from rlmem.conformance.probe import Measurement, Probe, parameter_of
+from rlmem.conformance.compare import Measurement
+from rlmem.conformance.probe import Probe, parameter_of
 from rlmem.core.errors import one_line
 from rlmem.memory.base import Memory
 

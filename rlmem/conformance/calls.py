@@ -11,20 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
-from rlmem.conformance.probe import (
-    EXACT,
-    ROWS,
-    Measurement,
-    Probe,
-    distance,
-    finite,
-    forward,
-    gradients,
-    same_gradients,
-    same_outputs,
-    stepped,
-    weighted,
-)
+from rlmem.conformance.compare import EXACT, Measurement, distance, finite, same_gradients, same_outputs
+from rlmem.conformance.probe import ROWS, Probe, forward, gradients, stepped, weighted
 from rlmem.core.errors import UserError
 from rlmem.core.types import State
 from rlmem.scan import Engine, chosen_engine

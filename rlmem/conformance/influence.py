@@ -7,21 +7,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
-from rlmem.conformance.probe import (
-    EXACT,
-    ROWS,
-    Measurement,
-    Probe,
-    distance,
-    finite,
-    forward,
-    gradients,
-    same_gradients,
-    same_outputs,
-    stepped,
-    weighted,
-    zero,
-)
+from rlmem.conformance.compare import EXACT, Measurement, distance, finite, same_gradients, same_outputs, zero
+from rlmem.conformance.probe import ROWS, Probe, forward, gradients, stepped, weighted
 from rlmem.core.types import State
 from rlmem.memory.base import Memory
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from rlmem.core.types import Layers, PositiveInt
 from rlmem.memory.base import Memory
 from rlmem.memory.blocks import GRUGate
-from rlmem.memory.window import ages, counting
+from rlmem.memory.positions import ages, counting
 from rlmem.scan import Engine, Linear, linear_scan
 
 State = dict[str, Tensor]

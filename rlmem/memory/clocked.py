@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from rlmem.core.types import PositiveFloat, PositiveInt, State
 from rlmem.memory.base import Memory
+from rlmem.memory.positions import ages, counting, sinusoid
 from rlmem.memory.stack import build_layer
-from rlmem.memory.window import ages, counting, sinusoid
 
 Mix = Literal["sigmoid", "clamped"]
 

@@ -7,7 +7,8 @@ from torch.nn import functional as F
 
 from rlmem.core.types import Layers, PositiveFloat, PositiveInt
 from rlmem.memory.blocks import head_width
-from rlmem.memory.window import Past, Window, rotate, rotation, sinusoid
+from rlmem.memory.positions import rotate, rotation, sinusoid
+from rlmem.memory.window import Past, Window
 from rlmem.scan import Linear
 
 Positions = Literal["sinusoidal", "learned", "rotary", "none"]

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from rlmem.core.types import PositiveFloat, PositiveInt
 from rlmem.memory.base import Memory
 from rlmem.memory.blocks import sum_normalised
-from rlmem.memory.window import ages, counting, mixed_bits
+from rlmem.memory.positions import ages, counting, mixed_bits
 from rlmem.scan import Engine, Linear, hadamard_scan
 
 Calibration = Literal["random_theta", "none", "random_c", "fixed_c", "fixed_theta", "neural_theta"]

@@ -7,8 +7,8 @@ operation. Each has one definition (`loop`) and faster forms, whose values and g
 
 from rlmem.scan.hadamard import hadamard_scan as hadamard_scan
 from rlmem.scan.linear import linear_scan as linear_scan
-from rlmem.scan.linear import monoid_scan as monoid_scan
-from rlmem.scan.linear import resettable as resettable
+from rlmem.scan.monoid import monoid_scan as monoid_scan
+from rlmem.scan.monoid import resettable as resettable
 from rlmem.scan.native import Engine as Engine
 from rlmem.scan.native import Linear as Linear
 from rlmem.scan.native import chosen_engine as chosen_engine

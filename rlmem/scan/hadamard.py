@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from rlmem.scan.linear import linear_scan
 from rlmem.scan.native import Engine, check_flags, chosen_engine
-from rlmem.scan.triton_scan import matrix_scan
+from rlmem.scan.triton_matrix import matrix_scan
 from rlmem.scan.walk import Walk
 
 CELLS = 1 << 19

@@ -23,7 +23,6 @@ from rlmem.core.types import watchers
 from rlmem.scan import triton_scan
 from rlmem.scan.library import library
 from rlmem.scan.library import missing as missing
-from rlmem.scan.triton_scan import addressable as addressable
 
 Engine = Literal["auto", "loop", "chunked", "native", "triton"]
 """What a scan runs on; "auto" is the fastest engine of the machine (docs/memory.md, "Scans and engines")."""
@@ -322,6 +321,11 @@ def kernel_of(name: str, dtype: torch.dtype) -> tuple[Callable[..., Any], type]:
     """The kernel for the real type of numbers of type `dtype`, and how floats are passed to it."""
     real, passed = ("float", ctypes.c_float) if dtype.to_real() == torch.float32 else ("double", ctypes.c_double)
     return getattr(library(real), name), passed
+
+
+def addressable(x: Tensor) -> Tensor:
+    """x as a kernel can read it by address: contiguous, with pending conjugations and negations carried out."""
+    return x.resolve_conj().resolve_neg().contiguous()
 
 
 def takes(*tensors: Tensor) -> bool:

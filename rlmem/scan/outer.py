@@ -15,7 +15,7 @@ from torch import Tensor
 from rlmem.core.types import where_start
 from rlmem.scan.linear import linear_scan
 from rlmem.scan.native import Engine, check_flags, chosen_engine
-from rlmem.scan.triton_scan import TYPES, matrix_scan
+from rlmem.scan.triton_matrix import TYPES, matrix_scan
 from rlmem.scan.walk import Walk
 
 CHUNK = 64

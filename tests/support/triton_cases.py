@@ -19,7 +19,7 @@ if __name__ == "__main__":
 from rlmem.memory.ffm import FFM
 from rlmem.scan import hadamard_scan, linear, outer, triton_scan
 from rlmem.scan.ffm import ffm_step, ffm_unroll
-from rlmem.scan.triton_scan import matrix_scan
+from rlmem.scan.triton_matrix import matrix_scan
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOLERANCE = {torch.float64: 1e-9, torch.complex128: 1e-9, torch.float32: 1e-4, torch.complex64: 1e-4}

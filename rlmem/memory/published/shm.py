@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from rlmem.memory.positions import mixed_bits
 from rlmem.memory.shm import SHM
-from rlmem.memory.window import mixed_bits
 from rlmem.scan import Linear, hadamard_scan, outer_scan
 
 FRESH_BREAKS = (

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from rlmem.memory.frame_stack import FrameStack
 from rlmem.memory.gpt import GPT
+from rlmem.memory.positions import rotate, rotation, sinusoid
 from rlmem.memory.tcn import TCN
-from rlmem.memory.window import rotate, rotation, sinusoid
 from rlmem.scan import native
 
 D = 6
