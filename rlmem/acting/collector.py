@@ -98,11 +98,6 @@ class SlotBuffer:
     kept: list[tuple[int, Tensor, State]] = field(default_factory=list)
     """States for rows that begin inside the rollout: a slot, environments [K], and their states before it [K, ...]."""
 
-    def keep_states(self, env: Tensor, state: State) -> None:
-        """Keep the states before the next slot of the environments `env` [K]; state: of all environments, [N, ...]."""
-        if len(env):
-            self.kept.append((len(self.slots), env, tree_map(lambda leaf: leaf[env], state)))
-
     def rollout(self, cut: bool) -> Rollout:
         """All that was collected; `cut` is that of `Rollout`."""
         device = self.slots[0]["action"].device
@@ -195,13 +190,17 @@ class Collector:
                 t, counted = len(record.slots), self.steps - began
                 done = finished.all() if complete_episodes else t >= slots and counted > 0
                 if done or counted >= budget or t == most_slots:
-                    record.slots.append(self._bootstrap())
+                    nothing, log_prob = np.zeros_like(self.start), torch.zeros(len(self.start), device=self.device)
+                    no_reward = np.zeros_like(self.prev_reward)
+                    record.slots.append(self._slot(self.prev_action, log_prob, no_reward, nothing, nothing))
                     return record.rollout(cut=complete_episodes and bool(dropped or not done)), episodes
                 if state_slots is not None:
                     stream_age[self.start] = 0
                     age = self.age if state_slots.of == "episode" else stream_age
                     begins = (age > 0) & ((age + state_slots.shift) % state_slots.every == 0)
-                    record.keep_states(to_device(np.flatnonzero(begins), self.device), self.state)
+                    if begins.any():
+                        here = to_device(np.flatnonzero(begins), self.device)
+                        record.kept.append((t, here, tree_map(lambda leaf, here=here: leaf[here], self.state)))
                     stream_age += 1
                 acting, remaining = ~self.final & ~finished, budget - counted
                 acted = acting if remaining >= acting.size else acting & (np.cumsum(acting) <= remaining)
@@ -235,11 +234,6 @@ class Collector:
         slot = {"obs": self.obs, "prev_action": self.prev_action, "prev_reward": self.prev_reward, "start": self.start}
         slot.update(action=action, log_prob=log_prob, reward=reward, terminated=terminated, mask=mask)
         return slot
-
-    def _bootstrap(self) -> Slot:
-        """The last slot of a rollout, in which nothing acts."""
-        nothing, log_prob = np.zeros_like(self.start), torch.zeros(len(self.start), device=self.prev_action.device)
-        return self._slot(self.prev_action, log_prob, np.zeros_like(self.prev_reward), nothing, nothing)
 
     def _step(self, record: SlotBuffer, acted: np.ndarray, exploration: Exploration) -> list[Episode]:
         """Act once in every environment, where `acted` [N] counts. Returns the episodes that ended."""

@@ -140,7 +140,7 @@ class DecisionModel(Supervised):
         self.trajectories = Trajectories.of(recording, self.space, self.seen)
         drops = Drops(self.trajectories.episodes, self.drop, self.drop_every, streams.torch("drops"))
         tables, slots = self.trajectories.to(device), self.context
-        draw = lambda rows, generator: tables.window(rows, slots, drops.received(), generator)  # noqa: E731
+        draw = lambda rows, generator: tables.frames(rows, slots, drops.received(), generator)  # noqa: E731
         return WindowFeed(self, draw, streams.torch("windows"), device, drops)
 
     def window_size(self) -> int:

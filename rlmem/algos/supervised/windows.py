@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
@@ -105,7 +105,7 @@ def draw_places(rows: int, length: int, episodes: Ranges, generator: torch.Gener
 
 @dataclass
 class Tables:
-    """The data that windows are cut from. Every field has a row for each of N transitions.
+    """The data that windows are cut from. Every table has a row for each of N transitions.
 
     seen: observations [N, O]
     target: what is predicted, [N, P]
@@ -133,8 +133,21 @@ class Tables:
         tables = state[:, seen].contiguous(), target.float(), policy_actions(recording, space)
         return cls(*tables, torch.from_numpy(recording.rewards))
 
-    def to(self, device: torch.device) -> Tables:
-        return Tables(*(table.to(device) for table in vars(self).values()))
+    def to(self, device: torch.device) -> Self:
+        """The same with the tables on a device."""
+        tables = {name: table.to(device) for name, table in vars(self).items() if isinstance(table, Tensor)}
+        return replace(self, **tables)
+
+    def window(self, places: Places, obs: Tensor, predicted: Tensor, mask: Tensor) -> DataWindow:
+        """The slots at `places`, in which `obs` is observed.
+
+        predicted: the rows of the targets [rows, length], on the device
+        mask: which slots have a target, [rows, length]
+        """
+        device = self.seen.device
+        before, (start, asked) = places.before.to(device), (with_host(x.numpy(), device) for x in (places.start, mask))
+        inputs = Inputs(obs, self.action[before], self.reward[before].masked_fill(start, 0), start)
+        return DataWindow(inputs, self.target[predicted], asked, int(mask.sum()))
 
     def draw(
         self, rows: int, length: int, episodes: Ranges, predict: Predict, generator: torch.Generator
@@ -143,35 +156,27 @@ class Tables:
 
         predict: initial: the state in a window's first slot, from its last one; current: the state of every slot
         """
-        index, before, start, valid = draw_places(rows, length, episodes, generator)
+        places = draw_places(rows, length, episodes, generator)
+        row, valid = places.row.to(self.seen.device), places.valid
         last = valid & ~torch.cat([valid[:, 1:], torch.zeros_like(valid[:, :1])], 1)
-        mask = (valid if predict == "current" else last).numpy()
-        wanted = index if predict == "current" else index[:, :1].expand(-1, length)
-        device = self.seen.device
-        index, before, wanted = (x.to(device) for x in (index, before, wanted))
-        start = with_host(start.numpy(), device)
-        reward = self.reward[before].masked_fill(start, 0)
-        inputs = Inputs(self.seen[index], self.action[before], reward, start)
-        return DataWindow(inputs, self.target[wanted], with_host(mask, device), int(mask.sum()))
+        if predict == "current":
+            return self.window(places, self.seen[row], row, valid)
+        return self.window(places, self.seen[row], row[:, :1].expand(-1, length), last)
 
 
 @dataclass
-class Trajectories:
-    """Recorded episodes, with a row for each of N transitions.
+class Trajectories(Tables):
+    """Recorded episodes, whose actions are the targets. Rewards are zero, since the returns to go tell of them.
 
     episodes: where each lies
-    seen: what the environment shows of the state, [N, O]
     to_go: the sum of the rewards from here to the end of the episode, [N]
-    action: as a policy outputs it, [N, ...]
     """
 
     episodes: Ranges
-    seen: Tensor
     to_go: Tensor
-    action: Tensor
 
     @classmethod
-    def of(cls, recording: Recording, space: Space, seen: list[int]) -> Trajectories:
+    def of(cls, recording: Recording, space: Space, seen: list[int]) -> Trajectories:  # type: ignore[override]
         """The episodes of a recording, of whose actions `space` is the space."""
         length = torch.from_numpy(recording.lengths)
         first = length.cumsum(0) - length
@@ -180,28 +185,20 @@ class Trajectories:
         last = (first + length - 1).repeat_interleave(length)
         to_go = (up_to[last] - up_to + reward).float()
         shown = torch.from_numpy(recording.observations)[:, seen].contiguous()
-        return cls(Ranges(first, length), shown, to_go, policy_actions(recording, space))
+        action = policy_actions(recording, space)
+        return cls(shown, action, action, torch.zeros_like(to_go), Ranges(first, length), to_go)
 
-    def to(self, device: torch.device) -> Trajectories:
-        """The same with the tables that windows are cut from on a device."""
-        return Trajectories(self.episodes, *(table.to(device) for table in (self.seen, self.to_go, self.action)))
-
-    def window(self, rows: int, length: int, received: Tensor, generator: torch.Generator) -> DataWindow:
+    def frames(self, rows: int, length: int, received: Tensor, generator: torch.Generator) -> DataWindow:
         """Draw `rows` windows of `length` slots, as `draw_places`: the frames, and the actions as targets.
 
         received: for every row of the table, that of the newest frame which was not dropped, [N] (`Drops.received`)
 
         The observations are frames [rows, length, O + 2]: what was seen in the newest frame, the return to go there,
-        and the slots since then. Rewards are zero, since the returns to go tell of those that were received.
+        and the slots since then.
         """
-        index, before, start, valid = draw_places(rows, length, self.episodes, generator)
-        device, newest = self.seen.device, received[index]
-        age = index - newest
-        index, newest, before, age = (x.to(device) for x in (index, newest, before, age))
-        frames = framed(self.seen[newest], self.to_go[newest], age)
-        begins, mask = (with_host(flags.numpy(), device) for flags in (start, valid))
-        inputs = Inputs(frames, self.action[before], torch.zeros_like(frames[..., 0]), begins)
-        return DataWindow(inputs, self.action[index], mask, int(valid.sum()))
+        places = draw_places(rows, length, self.episodes, generator)
+        row, newest = (x.to(self.seen.device) for x in (places.row, received[places.row]))
+        return self.window(places, framed(self.seen[newest], self.to_go[newest], row - newest), row, places.valid)
 
 
 def framed(seen: Tensor, to_go: Tensor, age: Tensor) -> Tensor:

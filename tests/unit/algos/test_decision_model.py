@@ -105,7 +105,7 @@ def test_a_window_repeats_observation_and_return_of_the_newest_frame_and_has_eve
     data = recording(episodes=4, steps=10)
     found = Trajectories.of(data, Pendulum(1).single_action_space, [0, 1])
     received = Drops(found.episodes, 0.7, 1, generator()).received()
-    window = found.window(300, 6, received, generator(1))
+    window = found.frames(300, 6, received, generator(1))
     row_of = {tuple(action): row for row, action in enumerate(found.action.tolist())}
     row = torch.tensor([row_of[tuple(action)] for action in window.target.flatten(0, 1).tolist()]).view(300, 6)
     assert torch.equal(row, row[:, :1] + torch.arange(6)) and (row[:, 0] // 10 == row[:, -1] // 10).all()
@@ -121,7 +121,7 @@ def test_a_window_repeats_observation_and_return_of_the_newest_frame_and_has_eve
 
 def test_episodes_that_are_shorter_than_a_window_are_padded_behind_their_last_slot():
     found = Trajectories.of(recording(episodes=4, steps=3), Pendulum(1).single_action_space, [0, 1, 2])
-    window = found.window(10, 6, torch.arange(12), generator())
+    window = found.frames(10, 6, torch.arange(12), generator())
     assert window.mask.sum(1).tolist() == [3] * 10 and window.due == 30
 
 
