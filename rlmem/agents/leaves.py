@@ -131,7 +131,13 @@ class Leaves(InputEncoder):
             kind = options.pop("kind", "image" if _looks_like_image(space) else "vector")
             if kind not in KINDS:
                 raise ValueError(f"leaves.{name}.kind={kind}: expected one of {', '.join(KINDS)}")
-            encoders.append(_made(name, KINDS[kind], options, space, action_space, normalise_obs))
+            make: Any = KINDS[kind]
+            if extra := [key for key in options if key not in make.keys]:
+                raise ValueError(f"leaves.{name}: no key `{extra[0]}`; accepted: kind, {', '.join(make.keys)}")
+            try:
+                encoders.append(make(space, action_space, normalise_obs, **options))
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"leaves.{name}: {error}") from error
             name_leaf(encoders[-1], name)
         merged = spaces.Box(-np.inf, np.inf, (sum(leaf.output_size for leaf in encoders),))
         super().__init__(merged, action_space, 0, prev_action, prev_reward, start_flag)
@@ -180,18 +186,6 @@ class Image(nn.Module):
 
 
 KINDS: dict[str, type[Vector] | type[Image]] = {"vector": Vector, "image": Image}
-
-
-def _made(
-    name: str, kind: Any, settings: dict[str, Any], space: Space, action_space: Space, normalise_obs: bool
-) -> Vector | Image:
-    """The encoder of a leaf. Raises ValueError for settings that it has not, and for what it cannot be made of."""
-    if unknown := [key for key in settings if key not in kind.keys]:
-        raise ValueError(f"leaves.{name}: no key `{unknown[0]}`; accepted: kind, {', '.join(kind.keys)}")
-    try:
-        return kind(space, action_space, normalise_obs, **settings)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"leaves.{name}: {error}") from error
 
 
 def _looks_like_image(space: Space) -> bool:

@@ -115,14 +115,13 @@ class DQN(EpsilonGreedy, OffPolicy):
     def _value(self, batch: Batch, features: SlotFeatures, slots: Slots) -> Tensor:
         """v [n] of the slots behind the acted ones; `features` are the online network's."""
         if self.target_memory == "own":
-            q_target = self.target.q(self.target.trunks.critic_features(batch).at(slots.after))
-            q = self.agent.q(features.at(slots.after)) if self.double else q_target
+            theirs, ours = self.target.trunks.critic_features(batch).at(slots.after), features.at(slots.after)
         else:
-            theirs, ours = (n.trunks.critic.read_successors(batch).flatten(0, 1) for n in (self.target, self.agent))
-            q_target = self.target.q(theirs[slots.after])
-            q = self.agent.q(ours[slots.after]) if self.double else q_target
-        allowed = self.agent.allowed(slots.masks(batch)[1])
-        return greedy_value(q, q_target, allowed)
+            readers = self.target.trunks.critic, self.agent.trunks.critic
+            theirs, ours = (reader.read_successors(batch).flatten(0, 1)[slots.after] for reader in readers)
+        q_target = self.target.q(theirs)
+        q = self.agent.q(ours) if self.double else q_target
+        return greedy_value(q, q_target, self.agent.allowed(slots.masks(batch)[1]))
 
 
 @dataclass(kw_only=True)

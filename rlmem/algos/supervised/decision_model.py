@@ -113,15 +113,8 @@ class DecisionModel(Supervised):
         return spaces.Box(-np.inf, np.inf, (size,), np.float32)
 
     def make_agent(self, trunks: Trunks, action_space: Space) -> DecisionAgent:
-        return DecisionAgent(
-            trunks,
-            len(self.seen),
-            action_space,
-            self.head_sizes,
-            self.context,
-            self.return_scale,
-            self.drop_information,
-        )
+        window = self.context, self.return_scale, self.drop_information
+        return DecisionAgent(trunks, len(self.seen), action_space, self.head_sizes, *window)
 
     def setup(self, agent: Predictor, on_nan: OnNan = "stop") -> None:
         highest = float(self.trajectories.to_go[self.trajectories.episodes.first].max())
