@@ -9,7 +9,6 @@ from pathlib import Path
 from rlmem.commands.toolkit import Parser, module_of
 from rlmem.config.messages import mistake, nearest
 from rlmem.core import command
-from rlmem.core.command import show
 
 
 def _purpose(file: Path) -> str:
@@ -82,16 +81,16 @@ def _dispatch(arguments: list[str]) -> int:
         if verb in ("train", "config"):
             from rlmem.config.catalog import train_help
 
-            show(f"\n{train_help(arguments)}")
+            command.show(f"\n{train_help(arguments)}")
         return 0
     if wants_help or not arguments:
-        show(HELP)
+        command.show(HELP)
     elif arguments[0] == "--completion":
-        show(completion(" ".join(arguments[1:])))
+        command.show(completion(" ".join(arguments[1:])))
     elif "--version" in arguments:
         from rlmem import __version__
 
-        show(f"rlmem {__version__}")
+        command.show(f"rlmem {__version__}")
     else:
         wrong, example = verb or arguments[0], "rlmem train memory=ffm"
         raise mistake(wrong, "no such command", near=nearest(wrong, VERBS), accepted=VERBS, example=example)

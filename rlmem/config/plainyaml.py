@@ -7,7 +7,6 @@ from typing import Any
 import yaml
 
 from rlmem.core import received
-from rlmem.core.received import nodes
 
 VALUES = 100_000
 """Values at most in a file. With aliases, a short file may hold very many, or itself."""
@@ -55,7 +54,7 @@ def load(text: str) -> Any:
     """The value in a YAML text. Raises yaml.YAMLError."""
     try:
         value = yaml.load(text, Loader)
-        deque(nodes(value, VALUES), 0)
+        deque(received.nodes(value, VALUES), 0)
         return value
     except yaml.YAMLError:
         raise

@@ -56,9 +56,7 @@ def validate(values: dict[str, Any], only: Collection[str] | None = None) -> tup
 def coerce(value: Any, kind: Any) -> Any:
     """`value` as `kind`; raises ValidationError. 1 may be a float and 1e6 an integer; true and '1' are not numbers."""
     try:
-        adapter = _adapter(kind)
-    except TypeError:  # a kind that cannot be a key of the cache
-        adapter = _adapter.__wrapped__(kind)
+        adapter = (_adapter if _has_hash(kind) else _adapter.__wrapped__)(kind)
     except (SchemaError, PydanticUserError, PydanticUndefinedAnnotation):  # such as a function in the place of a type
         return value
     try:
@@ -71,8 +69,15 @@ def coerce(value: Any, kind: Any) -> Any:
 
 @lru_cache(maxsize=1000)
 def _adapter(kind: Any) -> TypeAdapter[Any]:
-    """The checker of a kind; to make one takes a hundred times as long as to use it."""
+    """Pydantic's adapter of a type. Making one takes about 100 times as long as using it."""
     return TypeAdapter(kind, config=_STRICT)
+
+
+def _has_hash(kind: Any) -> bool:
+    try:
+        return hash(kind) is not None
+    except TypeError:
+        return False
 
 
 class _Check:

@@ -19,7 +19,6 @@ from rlmem.config.messages import got, mistake, nearest, sentence, shell
 from rlmem.config.paths import experiments_dir
 from rlmem.core import received
 from rlmem.core.errors import UserError
-from rlmem.core.received import named
 from rlmem.evidence import registration
 from rlmem.evidence.drawings import COLUMN
 from rlmem.evidence.expect import Expectation
@@ -194,7 +193,7 @@ def find(item: str) -> Experiment:
             raise mistake(item, problem, example=f"my_{file.name}")
         experiment, folder = read(root / f"{name}.yaml"), root
     elif file is not None:
-        experiment, folder = read(named(Path(item)), own=True), file.parent
+        experiment, folder = read(received.named(Path(item)), own=True), file.parent
     else:
         near = nearest(name, known) or nearest(name, [name.partition("/")[2] for name in known])
         papers = sorted({name.partition("/")[0] + "/..." for name in known})

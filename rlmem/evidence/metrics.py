@@ -16,7 +16,6 @@ from rlmem.config.paths import conf_dir
 from rlmem.config.targets import locate
 from rlmem.core import received
 from rlmem.core.errors import UserError
-from rlmem.core.received import number
 from rlmem.evidence.statistics import ANY, Array, Range
 from rlmem.record import rundir
 from rlmem.record.facts import RunRecord
@@ -195,7 +194,7 @@ def thinned(series: Sequence[tuple[int, float | None]], most: int = MOST) -> tup
 def _analysed(run_dir: Path, analysis: str, name: str) -> float | None:
     try:
         summary = received.json_of(run_dir / "analysis" / analysis / "summary.json")
-        return number(summary["metrics"][name])
+        return received.number(summary["metrics"][name])
     except (OSError, ValueError, LookupError, TypeError):
         return None
 

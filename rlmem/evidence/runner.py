@@ -33,7 +33,6 @@ from rlmem.evidence.records import (
     shipped_records,
     write_results,
 )
-from rlmem.evidence.registration import Registration
 from rlmem.evidence.tables import write
 from rlmem.evidence.verdict import Outcome
 from rlmem.jobs.manifest import holds_sweep
@@ -207,7 +206,7 @@ class Runner(ABC):
         self.planned = replace(self.planned, registration=begun)
         with held(self.runs / ".cells.lock"):
             versions = begun.versions if self.owner == self.name else ()
-            registration.write(file, self.owner, self.budget, Registration(versions, begun.first_run))
+            registration.write(file, self.owner, self.budget, registration.Registration(versions, begun.first_run))
 
     def ask_for(self, kind: str, runs: Iterable[tuple[Cell, int, str]]) -> None:
         """Add runs (a cell, a seed, and the job or folder that `kind` says) to CELLS. Raises UserError."""

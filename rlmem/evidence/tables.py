@@ -31,7 +31,6 @@ from rlmem.evidence.records import (
     write_results,
     write_series,
 )
-from rlmem.evidence.registration import Registration
 from rlmem.evidence.sections import Twins
 from rlmem.evidence.verdict import MEAN, BesidePrinted, Outcome
 from rlmem.record import rundir
@@ -157,7 +156,7 @@ def _write_numbers(
         write_curves(outcome.curves, curves)
     if text := outcome.planned.experiment.text:
         rundir.write_atomically(experiment, signed(text))
-        if outcome.planned.registration != Registration():
+        if outcome.planned.registration != registration.Registration():
             file = experiment.with_name(registration.FILE)
             registration.write(file, outcome.name, outcome.budget, outcome.planned.registration)
     else:

@@ -16,7 +16,6 @@ from rich.text import Text
 
 from rlmem.core import received
 from rlmem.core.errors import LONGEST_LINE, brief, printable
-from rlmem.core.received import opened
 from rlmem.jobs.manifest import Job, Manifest
 from rlmem.record.facts import OBJECTIVES
 
@@ -86,7 +85,7 @@ def steps_and_return(run_dir: Path) -> tuple[int, float | None]:
 def tail(path: Path) -> list[str]:
     """The last lines of a file; none if it cannot be read."""
     try:
-        with opened(path) as file:
+        with received.opened(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
             return file.read(TAIL).decode(errors="replace").splitlines()
     except OSError:

@@ -10,8 +10,6 @@ from torch.nn.utils.rnn import PackedSequence
 from rlmem.core.types import PositiveInt, State
 from rlmem.memory.base import RecurrentCell
 from rlmem.scan import cells, native
-from rlmem.scan.cells import over_steps
-from rlmem.scan.native import linear
 
 
 class BRC(RecurrentCell):
@@ -59,17 +57,17 @@ class BRC(RecurrentCell):
             return h, h[last]
         sizes = packed.batch_sizes.tolist()
         steps = zip(*(part.split(sizes) for part in drive), strict=True)
-        return over_steps(self._cell, steps, sizes, state)
+        return cells.over_steps(self._cell, steps, sizes, state)
 
     def _drive(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The input's part of both gates [n, 2 H], and of the candidate [n, H]."""
-        gates = linear(x, torch.cat([self.U_r, self.U_z]), torch.cat([self.b_r, self.b_z]))
-        return gates, linear(x, self.U_h)
+        gates = native.linear(x, torch.cat([self.U_r, self.U_z]), torch.cat([self.b_r, self.b_z]))
+        return gates, native.linear(x, self.U_h)
 
     def _cell(self, drive: tuple[Tensor, Tensor], h: Tensor) -> tuple[Tensor, Tensor]:
         gates, candidate = drive
         W = torch.cat([self.W_r, self.W_z])
-        r, z = (gates + (W * h.repeat(1, 2) if self.recurrent == "vector" else linear(h, W))).chunk(2, -1)
+        r, z = (gates + (W * h.repeat(1, 2) if self.recurrent == "vector" else native.linear(h, W))).chunk(2, -1)
         c = torch.sigmoid(z)
         h = c * h + (1 - c) * torch.tanh(candidate + (1 + torch.tanh(r)) * h)
         return h, h

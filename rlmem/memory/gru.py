@@ -12,7 +12,6 @@ from torch.utils._pytree import tree_leaves, tree_map
 from rlmem.core.types import PositiveInt, State, where_start
 from rlmem.memory.base import Projecting, RecurrentCell
 from rlmem.scan import cells, native
-from rlmem.scan.cells import over_steps
 from rlmem.scan.native import linear, of_weights, packed
 
 Init = Literal["torch", "orthogonal", "orthogonal_gates"]
@@ -105,7 +104,7 @@ class TorchCell(RecurrentCell, Projecting):
 
     def _read(self, p: Tensor, sizes: Tensor, state: State, last: Tensor) -> tuple[Tensor, State]:
         if not self.runs(p, *tree_leaves(state)):
-            return over_steps(self.advance, p.split(sizes.tolist()), sizes.tolist(), state)
+            return cells.over_steps(self.advance, p.split(sizes.tolist()), sizes.tolist(), state)
         states = self.states(p, state, sizes)
         return tree_leaves(states)[0], tree_map(lambda s: s[last], states)
 

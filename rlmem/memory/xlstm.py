@@ -12,7 +12,6 @@ from rlmem.core.types import NonNegativeFloat, PositiveInt, where_start
 from rlmem.memory.base import Memory, RecurrentCell
 from rlmem.memory.blocks import head_width
 from rlmem.scan import Engine, Linear, cells, native, normalised_scan
-from rlmem.scan.cells import over_steps
 from rlmem.scan.native import linear, of_weights
 
 State = dict[str, Tensor]
@@ -166,7 +165,7 @@ class SLSTM(RecurrentCell):
             states = cells.slstm(drive, h, c, n, m, R, packed.batch_sizes, self.panels)
             return self._normed(states[0]), {name: s[last] for name, s in zip("hcnm", states, strict=True)}
         sizes = packed.batch_sizes.tolist()
-        h, state = over_steps(self._cell, drive.split(sizes), sizes, state)
+        h, state = cells.over_steps(self._cell, drive.split(sizes), sizes, state)
         return self._normed(h), state
 
     def _drive(self, x: Tensor) -> Tensor:

@@ -23,7 +23,6 @@ from rlmem.record import rundir
 from rlmem.record.checkpoint import BEST
 from rlmem.record.facts import finished
 from rlmem.record.recorder import Logger, read_jsonl
-from rlmem.record.rundir import video_path, write_atomically
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def make_loggers(values: Mapping[str, Any], run_dir: Path, say: Callable[[str], 
 
 def video_of(run_dir: Path, row: Mapping[str, float]) -> Path | None:
     """The animation of an episode with the agent that a row of metrics is about, if it is an evaluation with one."""
-    path = video_path(run_dir, int(row["step"]))
+    path = rundir.video_path(run_dir, int(row["step"]))
     return path if any(name.startswith("eval/") for name in row) and path.is_file() else None
 
 
@@ -226,7 +225,7 @@ def _stored_id(run_dir: Path) -> str:
     """The W&B id of the run, which is drawn once and kept in the run directory."""
     path = run_dir / "wandb_id.json"
     if not path.exists():
-        write_atomically(path, json.dumps(uuid4().hex[:8]))
+        rundir.write_atomically(path, json.dumps(uuid4().hex[:8]))
     return received.json_of(path)
 
 

@@ -20,7 +20,6 @@ from rich.progress import TextColumn
 
 from rlmem.core import received
 from rlmem.core.errors import Fault, UserError, first_line, printable
-from rlmem.core.received import dumps
 from rlmem.record.trust import hashed
 
 LINE_EVERY = 10.0
@@ -206,7 +205,7 @@ def _json(row: Mapping[str, Any]) -> str:
     try:
         return json.dumps(row, allow_nan=False)
     except ValueError:  # rare: a number that is not finite
-        return dumps(row)
+        return received.dumps(row)
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:

@@ -16,7 +16,6 @@ from typing import IO, Any
 
 from rlmem.core import received
 from rlmem.core.errors import UserError
-from rlmem.core.received import LARGEST, nodes
 
 VARIABLE = "RLMEM_KEY"
 """The environment variable that holds the key, as any text, where machines share no home directory."""
@@ -157,7 +156,7 @@ def is_data(tree: Any) -> bool:
     There may be MAX_VALUES values in DEEPEST levels, and integers up to LARGEST.
     """
     try:
-        return all(map(_is_plain, nodes(tree, MAX_VALUES)))
+        return all(map(_is_plain, received.nodes(tree, MAX_VALUES)))
     except ValueError:
         return False
 
@@ -166,7 +165,7 @@ def _is_plain(node: Any) -> bool:
     if isinstance(node, dict):
         return all(isinstance(key, str) for key in node)
     if isinstance(node, int):
-        return abs(node) <= LARGEST
+        return abs(node) <= received.LARGEST
     return node is None or isinstance(node, str | float | list)
 
 

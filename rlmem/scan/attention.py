@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlmem.scan import native
-from rlmem.scan.native import addressable
 
 SMALLEST_CHUNK = 64
 """The fewest queries of a chunk: smaller matrix products would be slow."""
@@ -78,8 +77,8 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, age: Tensor, bias: Tensor | None, heads: int) -> Tensor:
         (B, T, H), S = q.shape, k.shape[1] - q.shape[1]
-        q, k, v, age = map(addressable, (q, k, v, age))
-        bias = None if bias is None else addressable(bias)
+        q, k, v, age = map(native.addressable, (q, k, v, age))
+        bias = None if bias is None else native.addressable(bias)
         y, sums = torch.empty_like(q), q.new_empty(B, heads, T)
         ctx.sizes = B, T, S, heads, H // heads
         native.call_in_parallel("attention_forward", (q, k, v, age, bias, y, sums), [ctx.sizes])
@@ -92,6 +91,6 @@ class _Attention(torch.autograd.Function):
         q, k, v, age, bias, y, sums = ctx.saved_tensors
         grads = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         grad_bias = None if bias is None else torch.zeros_like(bias)
-        inputs = q, k, v, age, bias, y, sums, addressable(grad_y)
+        inputs = q, k, v, age, bias, y, sums, native.addressable(grad_y)
         native.call_in_parallel("attention_backward", (*inputs, *grads, grad_bias), [ctx.sizes])
         return *grads, None, grad_bias, None

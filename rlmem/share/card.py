@@ -20,7 +20,6 @@ from rlmem.evidence.metrics import range_of_key
 from rlmem.evidence.statistics import Contrast, Range
 from rlmem.record import rundir
 from rlmem.record.provenance import FORMAT
-from rlmem.record.rundir import write_atomically
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.trained import TrainedAgent
 
@@ -43,8 +42,8 @@ def rendered(template: str, **facts: Any) -> str:
 
 def write_card(path: Path, facts: Mapping[str, Any]) -> None:
     """Write the card of the file `path` beside it, with the endings `.json` and `.md`."""
-    write_atomically(path.with_name(f"{path.name}.json"), dumps(facts, indent=2) + "\n")
-    write_atomically(card_of(path), rendered("card.md.jinja", **facts))
+    rundir.write_atomically(path.with_name(f"{path.name}.json"), dumps(facts, indent=2) + "\n")
+    rundir.write_atomically(card_of(path), rendered("card.md.jinja", **facts))
 
 
 def card_of(path: Path) -> Path:

@@ -23,7 +23,6 @@ from rlmem.evidence.records import Curve
 from rlmem.evidence.statistics import ANY, Range, contrast
 from rlmem.record import figures
 from rlmem.record.facts import RunRecord
-from rlmem.record.figures import COLOURS, DASHES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -204,8 +203,8 @@ def draw(axes: Axes, panel: Panel) -> dict[str, Any]:
 
     handles: dict[str, Any] = {}
     for line in panel.lines:
-        look: Any = {"color": COLOURS[line.index % len(COLOURS)]}
-        dash = DASHES[line.index // len(COLOURS) % len(DASHES)]
+        look: Any = {"color": figures.COLOURS[line.index % len(figures.COLOURS)]}
+        dash = figures.DASHES[line.index // len(figures.COLOURS) % len(figures.DASHES)]
         thick: Any = look | {"linestyle": dash, "linewidth": 1.8}
         if np.isfinite(line.low).any():
             edge = 1.8 if len(line.steps) == 1 else 0

@@ -20,7 +20,6 @@ from urllib.parse import quote
 from rlmem.config.paths import results_dir
 from rlmem.core import received
 from rlmem.core.errors import UserError, printable, writing
-from rlmem.core.received import ROWS, content, inside
 from rlmem.evidence import catalog
 from rlmem.evidence.page.curves import panels, save, together
 from rlmem.evidence.page.find import Item, published
@@ -169,7 +168,8 @@ def checksums(folder: Path) -> str:
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         if path.name != SUMS and path.suffix not in (".md", ".partial"):
             name = path.relative_to(folder).as_posix()
-            lines.append(f"{sha256(content(inside(folder, name), ROWS)).hexdigest()}  {name}\n")
+            content = received.content(received.inside(folder, name), received.ROWS)
+            lines.append(f"{sha256(content).hexdigest()}  {name}\n")
     return "".join(lines)
 
 
@@ -233,7 +233,7 @@ def drawings(section: Section) -> Iterator[tuple[str, str]]:
 def pictures(section: Section) -> Iterator[tuple[str, str]]:
     """Captions and pictures of analyses: the smaller of SVG and PNG where both exist."""
     for caption, file in _files(section):
-        yield caption, _data_url(file.suffix, content(file))
+        yield caption, _data_url(file.suffix, received.content(file))
 
 
 def _data_url(suffix: str, image: bytes) -> str:

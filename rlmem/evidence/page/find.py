@@ -12,7 +12,6 @@ from rlmem.config.messages import mistake, nearest, shell
 from rlmem.core.errors import UserError, brief, printable, reading
 from rlmem.core.received import json_of
 from rlmem.evidence import catalog, registration
-from rlmem.evidence.catalog import read
 from rlmem.evidence.experiment import BUDGETS, Experiment
 from rlmem.evidence.folder import CELLS, read_about
 from rlmem.evidence.items import runner_of
@@ -230,7 +229,7 @@ def _experiment(name: str, file: Path) -> Experiment:
     """A shipped experiment, or the one whose text is kept with its results."""
     registered = registration.read(file.with_name(registration.FILE), name)
     if file.is_file():
-        experiment = read(file, name)
+        experiment = catalog.read(file, name)
         return experiment.known_as(name, experiment.text, registered)
     experiment = catalog.find(name)
     first_run = {budget: known.first_run for budget, known in registered.items()}

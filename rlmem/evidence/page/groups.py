@@ -19,7 +19,6 @@ import numpy as np
 from rlmem.core.errors import UserError, reading
 from rlmem.evidence import metrics
 from rlmem.evidence.cost import duration
-from rlmem.evidence.metrics import GREEDY, TRAINING
 from rlmem.evidence.page.settings import COLUMN, RunSettings, between_rows, labels, read_run, settings_of
 from rlmem.evidence.records import Curve, Place, Record
 from rlmem.evidence.statistics import ANY, Range, contrast
@@ -38,7 +37,7 @@ INTERVALS = (
     "Rankings have percentile bootstrap intervals, which are too narrow for few seeds. An interval is about other "
     "seeds on the same tasks, not about other tasks. One seed has no interval."
 )
-KEYS = {GREEDY: "greedy evaluation return", TRAINING: "training return"}
+KEYS = {metrics.GREEDY: "greedy evaluation return", metrics.TRAINING: "training return"}
 """Key of a curve -> its description."""
 NAMED = 4
 """The greatest number of cells or runs that a sentence names."""

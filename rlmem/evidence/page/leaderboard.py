@@ -18,7 +18,6 @@ from rlmem.evidence.page.groups import facts_of
 from rlmem.evidence.statistics import performance_profile
 from rlmem.evidence.verdict import Outcome
 from rlmem.record import figures, rundir
-from rlmem.record.figures import COLOURS, GRID, INK
 from rlmem.record.tables import in_markdown
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ def _profiles(axes: Axes, standings: Standings) -> None:
         colour = _colour(standings, name)
         fraction = performance_profile(standings.scores[name], thresholds)
         if colour == GREY:
-            axes.plot(thresholds, fraction, color=GRID, lw=0.9, zorder=2)
+            axes.plot(thresholds, fraction, color=figures.GRID, lw=0.9, zorder=2)
         else:
             dash = "dashed" if name == standings.board.beside else "solid"
             axes.plot(thresholds, fraction, color=colour, ls=dash, lw=1.8, zorder=3, label=name)
@@ -138,8 +137,8 @@ def _profiles(axes: Axes, standings: Standings) -> None:
 def _colour(standings: Standings, name: str) -> str:
     """The best rows have a colour each, and so do the user's own; the one that all are compared with is black."""
     if name == standings.board.beside:
-        return INK
+        return figures.INK
     names = [row for row in standings.aggregate if row != standings.board.beside]
     own = [row for row in names if row in standings.outcome.planned.own_rows]
     distinct = list(dict.fromkeys([*own, *names[:SHOWN]]))
-    return COLOURS[distinct.index(name) % len(COLOURS)] if name in distinct else GREY
+    return figures.COLOURS[distinct.index(name) % len(figures.COLOURS)] if name in distinct else GREY
