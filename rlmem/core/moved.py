@@ -10,8 +10,11 @@ from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any
 
-MOVED: dict[str, str] = json.loads(Path(__file__).with_name("moved.json").read_text())
+TABLES: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("moved.json").read_text(encoding="utf-8"))
+MOVED = TABLES["moved"]
 """Old dotted name of a package, module or class -> the present one."""
+HASHED = TABLES["hashed"]
+"""Present dotted name of a class -> its name in hashes of configurations, which a move must not change."""
 
 
 def current(name: str) -> str:

@@ -17,6 +17,7 @@ from rlmem.config.paths import shipped_options
 from rlmem.core.command import Stopped
 from rlmem.core.errors import UserError, extra
 from rlmem.core.hardware import cores
+from rlmem.core.moved import HASHED
 from rlmem.jobs.manifest import Job, Manifest, holds_sweep
 from rlmem.jobs.multirun import check_jobs
 from rlmem.jobs.pool import Options, Pool, shared_gpus
@@ -88,7 +89,10 @@ def _work(manifest: Manifest, options: Options, view: View) -> int:
 def config_hash(config: Config) -> str:
     """A hash that is equal for runs that compute the same, wherever they are written."""
     values = {key: value for key, value in config.values.items() if key not in ("run_dir", "on_exists")}
-    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
+    text = json.dumps(values, sort_keys=True, default=str)
+    for present, hashed in HASHED.items():
+        text = text.replace(f'"{present}"', f'"{hashed}"')
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _open(spec: SweepSpec | None, folder: Path, say: Say) -> Manifest:
