@@ -81,6 +81,7 @@ class JointAgent(OffPolicyAgent):
         return self.q(self.trunks.read_critic(batch))
 
     def _best(self, features: Tensor, allowed: Tensor | None) -> Tensor:
+        """Numbers of the actions with the highest score."""
         return masked(self.scores(features), allowed, -math.inf).argmax(-1)
 
     def _random_numbers(self, features: Tensor, generator: torch.Generator, allowed: Tensor | None = None) -> Tensor:

@@ -109,7 +109,7 @@ class Learner(ABC):
     saved: ClassVar[tuple[str, ...]] = ()
     """What a checkpoint holds under the same names, beside the optimiser."""
     noise_metric: ClassVar[str | None] = None
-    """The metric that logs the chance or the size of its exploration's noise, as `explore/NAME`; None: none does."""
+    """The NAME of the metric `explore/NAME` for the chance of a random action; None: it is not logged."""
     name: ClassVar[str]
     """The prefix of its metrics: the name of the class in small letters."""
     loop: type[Loop]

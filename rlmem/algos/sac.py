@@ -166,11 +166,12 @@ class SoftActorCritic(OffPolicyActorCritic):
         here, behind = slots.masks(batch) if self.masks else (None, None)
         with torch.no_grad():
             successors = self.target.trunks.critic_features(batch) if self.target_memory == "own" else critic
-            read = actor.at(slots.after), successors.at(slots.after)
-            value = -self.policy_loss(self.target.q, *read, noise[slots.after], temperature, behind)[0]
+            after = actor.at(slots.after), successors.at(slots.after)
+            # The soft value is minus the actor's loss.
+            value = -self.policy_loss(self.target.q, *after, noise[slots.after], temperature, behind)[0]
         with frozen(self.q_parameters):
-            read = seen.policy, seen.judge
-            surrogate, log_prob = self.policy_loss(self.agent.q, *read, noise[slots.acted], temperature, here)
+            acted = seen.policy, seen.judge
+            surrogate, log_prob = self.policy_loss(self.agent.q, *acted, noise[slots.acted], temperature, here)
         q_tm1 = self.values_of(seen.critic, slots.of(batch.action))
         loss, metrics, td_error = self.critic_loss(q_tm1, self.returns(batch, slots, value), slots)
         actor_loss = slots.mean(surrogate)
@@ -193,8 +194,8 @@ class SoftActorCritic(OffPolicyActorCritic):
     def policy_loss(
         self, q: nn.Module, policy: Tensor, judge: Tensor, noise: Tensor, temperature: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The actor's loss of some slots, which is minus their soft value; and log pi of an action, or the negative
-        entropy. [n] each.
+        """The actor's loss [n], which is minus the soft value, and log pi of the drawn action [n] (SACD: the negative
+        entropy).
 
         q: the critic's heads
         policy, judge: features [n, F] that the policy and the heads read

@@ -32,6 +32,7 @@ def run(
     dry_run: Flag = False,
     trials: Count | None = None,
     sampler: Literal["tpe", "random"] | None = None,
+    maximize: Flag = False,
     minimize: Flag = False,
     json: Flag = False,
 ) -> int:
@@ -45,7 +46,8 @@ def run(
     dry_run: check and list the jobs only
     trials: search with Optuna, N jobs in all
     sampler: of a search: tpe learns from earlier jobs, random does not (tpe)
-    minimize: search for a low return (a high one)
+    maximize: search for a high return (the default)
+    minimize: search for a low return
     json: status: print JSON only
 
     Examples:
@@ -60,6 +62,8 @@ def run(
     if what[:1] == ["status"]:
         _print_status(what[1:], json)
         return 0
+    if maximize and minimize:
+        raise UserError("rlmem sweep: --maximize and --minimize exclude each other; e.g. --trials 20 --minimize")
     places = [text for text in what if "=" not in text or Path(text).is_dir()]
     place, overrides = _place(places), [text for text in what if text not in places]
     options = pool.options(retries=retries, trials=trials)
@@ -68,13 +72,13 @@ def run(
     from rlmem.jobs.spec import EXAMPLE, Direction, specify
 
     if place is not None and place.is_dir():
-        specifying = {"dir": dir, "dry_run": dry_run, "minimize": minimize, "sampler": sampler}
+        specifying = {"dir": dir, "dry_run": dry_run, "maximize": maximize, "minimize": minimize, "sampler": sampler}
         refuse_changes(place, "jobs", specifying, others=[*overrides, *pair])
         return sweep(None, place, options)
     if place is None and not overrides and not pair:
         raise mistake("rlmem sweep", "nothing to sweep", example=EXAMPLE)
-    if trials is None and (minimize or sampler):
-        raise UserError("rlmem sweep: --minimize and --sampler are for a search; e.g. --trials 20")
+    if trials is None and (maximize or minimize or sampler):
+        raise UserError("rlmem sweep: --maximize, --minimize and --sampler are for a search; e.g. --trials 20")
     direction: Direction = "minimize" if minimize else "maximize" if trials else None
     spec = specify(place, overrides, pair, direction, sampler or "tpe")
     folder = dir or default_folder(spec, place, whole=not overrides and not pair)

@@ -26,7 +26,7 @@ STOP_SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, 
 NOTICE = "rlmem: saving, then stopping (once more: at once)\n"
 """What a run prints when it is asked to stop."""
 
-SAME = 0.5
+SAME = 1.0
 """Seconds within which further signals are the same request: a terminal and a sweep may both pass one on, and the
 kernel sends one for each thread of a parent that ends."""
 

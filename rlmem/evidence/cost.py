@@ -1,4 +1,4 @@
-"""The cost of a reproduction, as shipped runs of the same kind tell."""
+"""The cost of a reproduction, estimated from shipped runs of the same kind."""
 
 import statistics
 from collections import defaultdict
@@ -19,8 +19,8 @@ class Cost(NamedTuple):
     """The cost of runs together.
 
     steps: environment steps
-    seconds: seconds of one core, as medians of shipped runs of the same kind tell, whose width, batches and other
-        settings may differ; 0 if there are none of the kind of one of these runs
+    seconds: seconds of one core, estimated from medians of shipped runs of the same kind, whose width, batches and
+        other settings may differ; 0 if a kind has no shipped runs
     """
 
     steps: int

@@ -71,7 +71,7 @@ def _heat_map(axes: Axes, cells: Sequence[BesidePrinted]) -> None:
         scores[row, column] = score
         if score is not None and np.isfinite(score):
             colour = "white" if score > 55 else figures.INK
-            axes.text(column, row, f"{score:.0f}", ha="center", va="center", color=colour)
+            axes.text(column, row, str(round(score)), ha="center", va="center", color=colour)
     axes.imshow(scores, cmap=COLOURS, vmin=0, vmax=100, origin="lower", aspect="auto")
     figures.as_image(axes)
     axes.set(xlabel=across[0], ylabel=up[0])

@@ -51,8 +51,8 @@ class Experiment(Part):
     expect: what must hold for the claim to hold, see `rlmem.evidence.expect`
     published: which published numbers stand beside ours
     peers: name of a row -> the measured curves of another library
-    task: whose reference normalises the metrics that ask for it, of all columns, or by column or word of a crossed one;
-        where none is given, that of the run's environment
+    task: whose reference normalises the metrics that ask for it, for all columns, per column, or per word of a
+        column's name; where none is given, that of the run's environment
     twins: the row without memory, beside which every row is also run on the game's fully observed twin
     leaderboard: what ranks the rows by all columns together
     analyses: the analyses of every finished run

@@ -87,11 +87,12 @@ def seals(file: Path, rows: Mapping[str, Lines]) -> dict[str, str]:
 
 
 def remembered(file: Path) -> tuple[dict[str, Lines], dict[str, str]]:
-    """The rows that a CELLS remembers, and their seals; none where it is missing or either cannot be read."""
+    """The rows that a CELLS remembers, and their seals, each as far as it can be read."""
     try:
         about = received.json_of(file)
         rows = {str(name): tuple(map(str, lines)) for name, lines in about.get("rows", {}).items()}
-        return rows, {str(name): str(seal) for name, seal in about.get("seals", {}).items()}
+        stored = about.get("seals", {})
+        return rows, {str(name): str(seal) for name, seal in stored.items()} if isinstance(stored, dict) else {}
     except (OSError, ValueError, AttributeError, TypeError):
         return {}, {}
 

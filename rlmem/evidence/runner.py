@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import cached_property, partial
 from importlib import import_module
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +96,8 @@ class Runner(ABC):
         runs = sum(len(cell.seeds) for cell in cells)
         parts = [f"{self.name} at the budget {self.budget}: {len(cells)} cells, {runs} runs"]
         if cost := self.cost(cells):
-            time = f"about {duration(cost.seconds / cores())} on {cores()} cores, as shipped runs of the same kind"
-            parts += [f"{cost.steps:,} steps", time if cost.seconds else "no shipped runs tell how long such runs take"]
+            time = f"about {duration(cost.seconds / cores())} on {cores()} cores, estimated from shipped runs"
+            parts += [f"{cost.steps:,} steps", time if cost.seconds else "duration unknown: no such runs are shipped"]
         return ", ".join(parts)
 
     def dry_run(self, cells: Sequence[Cell]) -> str:
@@ -152,7 +153,9 @@ class Runner(ABC):
             write(outcome, self.folder)
             if outcome.planned.experiment.draw and outcome.scores() and find_spec("matplotlib"):
                 drawing = getattr(drawings, outcome.planned.experiment.draw)(outcome.verdict.cells)
-                figures.save(drawing, self.folder / PICTURE, "svg")
+                figures.save(drawing, image := BytesIO(), "svg")
+                with writing(self.folder / PICTURE, "--dir /tmp/reproduce"):
+                    rundir.write_atomically(self.folder / PICTURE, image.getvalue().decode())
                 outcome = replace(outcome, pictures={**outcome.pictures, **self._drawing()})
         return outcome
 

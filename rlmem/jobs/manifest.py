@@ -48,7 +48,7 @@ class Job:
     `overrides` are the command line of its run without its run directory, `config_hash` is equal for equal
     configurations, `threads` None stands for all cores, and `params` is what a search drew, as JSON. `host` and `pid`
     are those of the process that has the job or had it last, `start` names its lock (`Manifest.working`), and exit code
-    and error are its last ones; `heartbeat` is of earlier versions. `failures` are those of its `attempts` that failed,
+    and error are its last ones. `heartbeat` is no longer written. `failures` are those of its `attempts` that failed,
     and `result` is the objective at the end of its run. A new job with an `error` cannot run.
     """
 

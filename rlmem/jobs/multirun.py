@@ -7,6 +7,7 @@ Hydra's `hydra.launcher.key=value`; both ways of writing are accepted.
 
 import io
 import os
+import re
 import signal
 import sys
 import traceback
@@ -68,8 +69,8 @@ def choose(overrides: Sequence[str]) -> Launcher:
         choices = [override for override in ours if override.key_or_group == "launcher"]
         for choice in choices:
             line = str(choice.input_line)
-            if line.startswith(("+", "~")) or not isinstance(choice.value(), str):
-                raise mistake(line, "expected one launcher, without `+` or `~`", example=EXAMPLE)
+            if line.startswith(("+", "~")) or not re.fullmatch(r"\w+", str(choice.value())):
+                raise mistake(line, "expected the name of one launcher, without `+` or `~`", example=EXAMPLE)
         try:
             chosen = [f"+{choice.input_line}" for choice in choices[-1:]]
             tree = compose("config", overrides=[*chosen, *hydra], return_hydra_config=True)
@@ -261,8 +262,10 @@ def _run_directory(overrides: Lines, subdir: str) -> list[str]:
         return []
     config, hydra = load(overrides), HydraConfig.get()
     about: Any = OmegaConf.to_container(hydra)
-    words = sorted(line for line in overrides if not line.startswith("hydra.searchpath="))
-    about["job"]["override_dirname"] = ",".join(words)
+    naming = hydra.job.config.override_dirname
+    left_out = {"hydra.searchpath", *naming.exclude_keys}
+    words = sorted(line for line in overrides if line.partition("=")[0] not in left_out)
+    about["job"]["override_dirname"] = naming.item_sep.join(words).replace("=", naming.kv_sep)
     about["runtime"]["choices"] |= config.choices
     place = OmegaConf.create(config.values | {"hydra": about, "place": subdir}).place
     run_dir = assignment("run_dir", os.path.relpath(os.path.join(hydra.sweep.dir, place)))

@@ -184,7 +184,7 @@ class Pool:
         """Ask the jobs, once, to save and stop.
 
         Jobs that the signal has reached directly, as signals of Slurm and systemd do, are skipped: a second request
-        would end them before they save. (A second one that comes soon counts as the first, `command.SAME`.)
+        would end them before they save. Requests within `command.SAME` seconds count as one.
         """
         for child in [] if self.asked else self.children:
             if NOTICE.strip() not in lines_since_start(log_file(self.manifest.folder, child.job.name)):

@@ -101,7 +101,7 @@ def actor_loss(q: Tensor, log_prob: Tensor, temperature: Tensor | float) -> Tens
         L_t = alpha log pi(a_t|s_t) - q(s_t, a_t),   a_t = f(noise; s_t)
 
     Both [B, T]. The gradient passes through q to the action; the caller must keep the critic from learning from it.
-    With the lesser of the target twins for q, -L is the soft value of the state (eq. 3). Returns L [B, T].
+    If q is the smaller of the two target values, -L is the soft value of the state (eq. 3). Returns L [B, T].
     """
     return _constant(temperature) * log_prob - q
 

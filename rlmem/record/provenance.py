@@ -53,6 +53,8 @@ def require_readable(number: int, where: object, written: Mapping[str, Any]) -> 
     by = f"rlmem {version}" if re.fullmatch(r"\d[\w.+]{,30}", version) else "another version of rlmem"
     problem = f"was written by {by} in format {number}; rlmem {__version__} reads formats {OLDEST} to {FORMAT}"
     example = f"pip install git+{HOME}{f'@{commit[0]}' if commit else ''}"
+    if number < OLDEST and not commit:  # the newest version cannot read it either
+        example = f"a clone of {HOME} at the commit that wrote it"
     raise OtherFormat(sentence(str(where), problem, example=example))
 
 

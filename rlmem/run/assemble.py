@@ -159,8 +159,9 @@ def with_encoder(config: Config, observation_space: Space) -> Config:
     for line in config.overrides:
         path = line.lstrip("+").partition("=")[0]
         if path == "encoder" or (path.startswith("encoder.") and path.removeprefix("encoder.") not in shared):
-            problem = f"encoder={chosen} reads one part of an observation, and that of env={config.choices['env']} has"
-            raise UserError(f"{line}: {problem}: {', '.join(names)}; e.g. encoder={needed}, without {path}")
+            name, without = (chosen, "") if path == "encoder" else (f"encoder={chosen}", f", without {path}")
+            problem = f"{name} reads one part of an observation, and that of env={config.choices['env']} has"
+            raise UserError(f"{line}: {problem}: {', '.join(names)}; e.g. encoder={needed}{without}")
     before = config.values["encoder"]
     encoder = option("encoder", needed) | {key: before[key] for key in shared if key in before}
     return replace(

@@ -1,6 +1,7 @@
 """Objects from the nodes of a configuration: environments, memories, callbacks. A wrong node raises UserError."""
 
 from collections.abc import Collection, Sequence
+from contextlib import closing
 from typing import Any
 
 import gymnasium as gym
@@ -25,6 +26,7 @@ from rlmem.memory.base import Memory
 from rlmem.memory.brc import BRC
 from rlmem.memory.gru import GRU, LSTM
 from rlmem.memory.xlstm import SLSTM
+from rlmem.run.forecast import require_environments
 from rlmem.scan import native, triton_scan
 
 
@@ -135,6 +137,10 @@ def make_env(config: Config, num_envs: int | None = None, every_leaf: bool = Fal
 
     every_leaf: whether observations of several parts have all of them, not only those that an agent of `config` reads
     """
+    asked = num_envs or config.values["env"].get("num_envs") or 1
+    if asked > MANY_ENVS:
+        with closing(make_source(config, 1)) as one:
+            require_environments(one, asked)
     env = make_source(config, num_envs, every_leaf)
     if not isinstance(env, VectorEnv):
         problem = "holds labelled sequences, in which nothing acts"

@@ -133,7 +133,10 @@ def test_random_steps_reach_the_whole_box_and_end_when_they_should(in_tmp):
 
 def test_random_actions_end_when_they_should(in_tmp):
     greedy = ["algo.epsilon_start=0", "algo.epsilon_end=0", "encoder.prev_action=false", "encoder.start_flag=false"]
-    _, taken = noted("discrete", "algo=dqn", "memory=mlp", "algo.random_steps=400", "algo.learning_starts=499", *greedy)
+    lines = ["algo=dqn", "memory=mlp", "algo.random_steps=400", "algo.learning_starts=499", "algo.record_every=1"]
+    rows, taken = noted("discrete", *lines, *greedy)
+    chances = {row["step"]: row["explore/epsilon"] for row in rows if "explore/epsilon" in row}
+    assert chances[4] == 1.0 and chances[max(chances)] == 0.0
     counts = np.bincount(taken[:100].flatten(), minlength=8)[5:]
     assert counts / 400 == pytest.approx([1 / 3] * 3, abs=0.08)
     assert len(set(taken[100:].flatten())) == 1

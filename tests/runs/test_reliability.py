@@ -156,12 +156,15 @@ def test_a_config_that_was_edited_is_noticed(run_dir):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("memory", ["gru", "ffm", "lru"])
-@pytest.mark.parametrize("base", [RECALL, CUE_DQN], ids=["ppo", "dqn"])
+@pytest.mark.parametrize(
+    "base", [RECALL, CUE_DQN, [*CUE_DQN, "algo=sacd", "batching=segment"]], ids=["ppo", "dqn", "sacd"]
+)
 def test_random_kills_change_nothing(base, memory, in_tmp):
-    """Five kills; every second one waits until a checkpoint is half written."""
+    """Five kills; every second one waits until a checkpoint is half written, which may be missed."""
     choices, draw, record = [*base, f"memory={memory}", "total_steps=2000"], random.Random(memory), "metrics.jsonl"
     size, cut = (run(base=choices, run_dir="whole") / record).stat().st_size, Path("cut")
     command = [sys.executable, "-m", "rlmem", "train", *choices, f"run_dir={cut}", "on_exists=resume"]
+    kills = 0
     for kill in range(5):
         written = lambda: (cut / record).stat().st_size if (cut / record).exists() else 0  # noqa: E731
         moment, process = draw.uniform(written(), size), Python(command, stdout=subprocess.DEVNULL)
@@ -169,7 +172,10 @@ def test_random_kills_change_nothing(base, memory, in_tmp):
             if written() >= moment and (kill % 2 or any(cut.glob("checkpoints/*.partial"))):
                 process.kill()
                 process.wait()
+                kills += 1
+            time.sleep(0.001)
     run_python(command, check=True)
+    assert kills > 1
     assert_same_end(cut, "whole")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
 import yaml
@@ -154,6 +154,17 @@ def test_sequences_are_coerced_item_by_item():
     assert coerce([1.0, 2], tuple[int, ...]) == [1, 2]
     with pytest.raises(ValidationError):
         coerce([1.5], tuple[int, ...])
+
+
+class Note(TypedDict):
+    """A kind for which pydantic takes no settings."""
+
+    a: int
+
+
+def test_a_kind_without_a_hash_is_checked_or_taken_as_it_is():
+    assert coerce(3, Annotated[int, ["no hash"]]) == 3
+    assert coerce({"a": 1}, Annotated[Note, ["no hash"]]) == {"a": 1}
 
 
 def test_a_stored_run_takes_values_but_not_groups():

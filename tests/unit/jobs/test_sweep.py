@@ -125,6 +125,19 @@ def test_equal_runs_have_equal_hashes():
     assert config_hash(load(["memory=gru", "seed=2"])) != config_hash(load(same[0]))
 
 
+@pytest.mark.parametrize(
+    ("lines", "hashed"),
+    [
+        ("memory=gru env=repeat_first", "4b7efcdb944e"),
+        ("memory=s5 algo=pqn", "e6d8fa7d257f"),
+        ("algo=classify env=temporal_order memory=lstm", "1af75d1680f4"),
+    ],
+)
+def test_stored_jobs_are_known_after_their_classes_moved(lines, hashed):
+    """The hashes are those of commit 72d28dda, in which other modules held these classes."""
+    assert config_hash(load(lines.split())) == hashed
+
+
 # Whose they are
 
 

@@ -167,7 +167,9 @@ def test_what_is_too_old_names_the_commit_that_can_read_it(in_tmp):
         with pytest.raises(OtherFormat, match=f"was written by rlmem 0.1.0 in format 0; .*e.g. {example}"):
             use()
     changed(run_dir / "run.json", "d85d36485fbc195f0777fcb33edb0e27d2833f5d", "; rm -rf")
-    with pytest.raises(OtherFormat, match=r"e.g. pip install git\+https://github.com/rlmem/rlmem$"):
+    with pytest.raises(
+        OtherFormat, match=r"e.g. a clone of https://github.com/rlmem/rlmem at the commit that wrote it$"
+    ):
         rlmem.load(run_dir)
 
 
