@@ -63,7 +63,7 @@ OTHERS = {
 RUNS = MEMORIES | REPLAYS | EXPLORATION | OTHERS
 """Name -> the overrides of a run, and the iteration of its loop before which it dies."""
 FAST = {
-    "ffm tape", "dqn tape", "sac segments", "wrappers", "dt", "classify lprnn", "model of the state",
+    "ffm tape", "dqn tape", "sac segments", "dt", "classify lprnn", "model of the state",
 }  # fmt: skip
 """Complex states and windows, both kinds of replay, and every other kind of loop."""
 

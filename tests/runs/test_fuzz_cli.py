@@ -271,7 +271,7 @@ def is_answered(arguments: list[str], place: Path) -> None:
 @example(["eval", "x" * 5000])
 @example(["population", "status", "x" * 5000])
 @example(["train", "--dry-run", "seed=" + "9" * 5000])
-@settings(max_examples=8, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(command_lines)
 def test_every_command_line_is_answered(place, arguments):
     is_answered(arguments, place)

@@ -125,7 +125,9 @@ def test_an_analysis_writes_table_numbers_and_pictures_that_are_the_same_again(r
         assert list(csv.DictReader(file)) == [{name: str(cell) for name, cell in row.items()} for row in again.rows]
 
 
-@pytest.mark.parametrize(("what", "options"), [("sensitivity", {"episodes": 2}), ("ffm", {})])
+@pytest.mark.parametrize(
+    ("what", "options"), [pytest.param("sensitivity", {"episodes": 2}, marks=pytest.mark.slow), ("ffm", {})]
+)
 def test_the_best_agent_is_analysed_though_its_step_is_not_kept(runs, tmp_path, what, options):
     shutil.copytree(runs["ffm"], run := tmp_path / "run")
     for path in (run / "checkpoints").glob("step_*200.pt"):
@@ -463,6 +465,7 @@ def test_a_string_moves_through_the_pools_as_a_loop_moves_it():
         stored("A b", 3, 2.0, Q)
 
 
+@pytest.mark.slow
 def test_the_seed_draws_the_projections_of_a_string(tmp_path):
     kept = []
     for seed in (1, 2):

@@ -557,6 +557,7 @@ def equations(difference, seed, K=3, episodes=10):
     return markov.Equations(A, b, A[:, 0] / K, moments)
 
 
+@pytest.mark.slow
 def test_the_error_is_the_spread_of_the_share_over_repetitions():
     """The share of `equations` is difference^2. Where noise is all there is, the jackknife of the product of n things
     has 4 / (n - 2)^2 for a variance of 2 / (n (n - 1)): an error that is sqrt(2 * 20 * 19) / 18 = 1.53 times too large.

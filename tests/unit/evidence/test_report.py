@@ -317,7 +317,11 @@ def test_what_was_measured_and_not_trained_has_no_curves(tmp_path, capsys):
         ("report nowhere", "nowhere: no such folder"),
         ("report empty", "empty: nothing to show"),
         ("report file", "file: is a file; expected a folder"),
-        ("report results --markdown no/such/../RESULTS.md --out file/page.html", "cannot be written"),
+        pytest.param(
+            "report results --markdown no/such/../RESULTS.md --out file/page.html",
+            "cannot be written",
+            marks=pytest.mark.slow,
+        ),
         ("report results/memoroids --out file/page.html", "file/page.html: cannot be written"),
         ("plot results --out figure.jpg", "--out figure.jpg: no such format; accepted: png, pdf, svg"),
         ("plot results --out a.png --columns repeat_frst", "no such column; did you mean `repeat_first`?"),

@@ -189,7 +189,7 @@ def test_every_kind_of_algorithm_is_watched():
     assert watched >= set(kinds.values())
 
 
-@pytest.mark.parametrize("lines", fast_only([LINES[at] for at in (0, 4, 8, 12)], LINES))
+@pytest.mark.parametrize("lines", fast_only([LINES[at] for at in (0, 8)], LINES))
 def test_neither_acting_nor_learning_waits_for_the_device(in_tmp, lines, learning):
     acting = Waits()
     if "p.hdf5" in lines:
