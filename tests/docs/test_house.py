@@ -168,7 +168,7 @@ def test_code_lines_are_neither_blank_nor_comment_nor_docstring(tmp_path):
     lines = ['"""Two', 'lines."""', "", "x = [", "    1,  # one", "    # two", "]", '"""Of x."""', "", "def f():"]
     lines += ['    """f."""', '    return """a', 'b"""']
     file.write_text("\n".join(lines))
-    assert code_lines(file) == 6
+    assert code_size(file)[0] == 6
 
 
 if __name__ == "__main__":
