@@ -64,6 +64,7 @@ def catches(process: subprocess.Popen[bytes], signum: int) -> bool:
 
 
 @linux
+@pytest.mark.slow
 def test_a_run_whose_terminal_is_lost_saves_and_can_go_on(in_tmp):
     """The session of a real terminal: it gets SIGHUP when that closes, and cannot write to it any more."""
     master, slave = os.openpty()
