@@ -182,7 +182,7 @@ def _word(findings: Sequence[Finding], likeness: Mapping[str, Likeness]) -> tupl
     by = {state: [finding for finding in findings if finding.state == state] for state in get_args(State)}
     among = f"{len(findings)} expectation{'s' * (len(findings) != 1)}"
     if failed := by["contradicted"]:
-        each = "; ".join(f"{f.text} ({f.where}: {f.left:.3g} and {f.right:.3g})" for f in failed)
+        each = "; ".join(f"{f.text} ({f.where or 'all runs'}: {f.left:.3g} and {f.right:.3g})" for f in failed)
         return "contradicted", f"{len(failed)} of {among}: {each}"
     of = {word: [row for row, one in likeness.items() if one == word] for word in dict.fromkeys(likeness.values())}
     counted = ", ".join(f"{len(rows)} {word} ({', '.join(rows)})" for word, rows in of.items())
@@ -191,7 +191,9 @@ def _word(findings: Sequence[Finding], likeness: Mapping[str, Likeness]) -> tupl
         return "matches", f"{numbers} lie within half of the paper's standard deviation of ours"
     beside = f"; beside {numbers}: {counted}" if likeness else ""
     if undecided := by["undecided"]:
-        each = "; ".join(f"{f.text} ({f.where}: between {f.low:.3g} and {f.high:.3g}{_needed(f)})" for f in undecided)
+        each = "; ".join(
+            f"{f.text} ({f.where or 'all runs'}: between {f.low:.3g} and {f.high:.3g}{_needed(f)})" for f in undecided
+        )
         return "undecided", f"{len(undecided)} of {among}: {each}{beside}"
     left_out = f"; {len(by['not tested'])} are not tested here" if by["not tested"] else ""
     if held := by["supported"]:

@@ -13,8 +13,7 @@ from rlmem.loops.parts import Output, Results, Training, make_collector, observe
 from rlmem.memory.base import redraw
 
 RATIO_ALARM = {"float32": 1e-3, "tf32": 2.5e-3, "bf16": 2e-2}
-"""By the precision of the run's products (docs/design.md, "Precision")."""
-"""Rounding stays far below this deviation; see the replay invariant in docs/design.md."""
+"""By the precision of products: the deviation that rounding stays far below (docs/design.md, the replay invariant)."""
 ADVICE = {"episodes": "e.g. env.num_envs=8", "saturation": "e.g. a smaller algo.lr"}
 
 

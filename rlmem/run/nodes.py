@@ -236,7 +236,8 @@ def _why_not_made(error: Exception, name: str, node: dict[str, Any]) -> str:
         return f"cannot be made (it {raised(error)}); {printed}; {see}"
     if isinstance(error, gym.error.UnregisteredEnv):
         option = option_for_id(str(node.get("id")))
-        own = f"env.id=CartPole-v1, or env.id=my_module:{node.get('id')} where my_module registers it"
+        game = str(node.get("id")).rpartition(":")[2]
+        own = f"env.id=CartPole-v1, or env.id=my_module:{game} where my_module registers it"
         return f"cannot be made ({str(error).rstrip('.')}); e.g. {own if f'env={name} ' in option else option}"
     quoted = isinstance(error, (gym.error.Error, TypeError, ValueError, AssertionError))
     return f"cannot be made ({error if quoted else one_line(error)}); {see}"

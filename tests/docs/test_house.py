@@ -75,14 +75,16 @@ def calls_of_an_update(*overrides: str, folder: Path) -> dict[Path, list[CodeTyp
 
 
 def page(calls: dict[Path, list[CodeType]]) -> str:
-    """docs/one-update.md: the files in the order in which data flow, with the first functions of each."""
+    """docs/one-update.md: the files in the order in which data flow, with the functions of each."""
     head = """\
 # One update, file by file
 
 These are the files of `rlmem/` that the second iteration of `memory=gru algo=ppo env=repeat_first` runs, in the order
-of their first call, with the first six public functions of each. An iteration collects a rollout and learns from it:
-`Loop.iterate` calls `OnPolicyLoop.advance`, which calls `Collector.collect` and then `PPO.update`. A tracer writes this
-page, and a test counts the files.
+of their first call, with the public functions of each. An iteration collects a rollout and learns from it:
+`Loop.iterate` calls `OnPolicyLoop.advance`, which calls `Collector.collect` and then `PPO.update`. That cuts the
+rollout into rows (`cut`), reads all of them once and computes advantages (`PPO.evaluate_rollout`), and goes over them
+in `InMinibatches.passes`. Each `minibatch` is `loss_gradients` and a `step`. A tracer writes this page, and a test
+counts the files.
 
 | file | functions | what comes in | what goes out |
 |---|---|---|---|
@@ -91,10 +93,10 @@ page, and a test counts the files.
 
 
 def rows(path: Path, codes: list[CodeType]) -> Iterator[str]:
-    """The rows of a file: its first six public functions, with the types of arguments and result."""
+    """The rows of a file: its public functions, with the types of arguments and result."""
     shown = path.relative_to(PACKAGE).as_posix()
     public = [code for code in codes if not any(part.startswith(("_", "<")) for part in code.co_qualname.split("."))]
-    for code in public[:6]:
+    for code in public:
         (node,) = (
             node
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
