@@ -253,6 +253,7 @@ print(requests.first)
 """
 
 
+@pytest.mark.slow
 def test_a_signal_inside_a_destructor_is_heard_and_shows_no_traceback():
     done = run_python([sys.executable, "-c", DESTROYED], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "stopped by SIGTERM\n", "")

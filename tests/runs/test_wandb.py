@@ -284,6 +284,7 @@ def test_what_a_dying_network_took_is_sent_later(in_tmp, server, monkeypatch, ca
     assert sorted(at(server, run_dir).sent) == list(range(len(metrics(run_dir))))
 
 
+@pytest.mark.slow
 def test_sync_uploads_from_the_directory_alone_and_nothing_twice(in_tmp, server, capsys):
     with killed_at(4):
         run()

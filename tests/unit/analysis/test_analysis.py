@@ -92,7 +92,7 @@ def exact(run_dir: Path):
 @pytest.mark.parametrize(
     ("what", "run", "options"),
     [
-        ("sensitivity", "ffm", {"episodes": 3, "all_checkpoints": True}),
+        pytest.param("sensitivity", "ffm", {"episodes": 3, "all_checkpoints": True}, marks=pytest.mark.slow),
         ("ffm", "ffm", {}),
         pytest.param("shm", "shm", {"episodes": 3}, marks=pytest.mark.slow),
         pytest.param("hidden", "gru", {"episodes": 10, "points": 60}, marks=pytest.mark.slow),

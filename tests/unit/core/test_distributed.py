@@ -46,6 +46,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen]]:
         process.kill()
 
 
+@pytest.mark.slow
 def test_an_update_of_two_processes_is_that_of_one_process_with_all_rows(tmp_path, start):
     script = str(ROOT / "tests/support/parallel_update.py")
     jobs = [start(sys.executable, script, str(tmp_path), str(rank)) for rank in (0, 1)]

@@ -72,6 +72,7 @@ def browser(chrome, file):
     return chrome
 
 
+@pytest.mark.slow
 def test_nothing_is_asked_of_the_network_and_nothing_goes_wrong(browser, file):
     browser.get_log("performance"), browser.get_log("browser")
     browser.get(file.as_uri())

@@ -119,6 +119,7 @@ def failures(stderr: list[str]) -> list[str]:
     return [line.rpartition(" ")[2] for line in lines]
 
 
+@pytest.mark.slow
 def test_every_failing_job_is_named_and_none_stops_the_others(fragile, tmp_path, capsys):
     assert main([*fragile, "hydra.sweeper.max_batch_size=3"]) == 1
     assert failures(capsys.readouterr().err.splitlines()) == ["10", "11"]

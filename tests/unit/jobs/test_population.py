@@ -163,6 +163,7 @@ def test_algorithms_that_learn_without_acting_have_no_episodes_to_compare(algo):
         populate(PopulationSpec((f"algo={algo}",), ("algo.lr=1e-4,1e-3",)))
 
 
+@pytest.mark.slow
 def test_an_agent_is_an_ordinary_run(whole, in_tmp, capsys):
     folder = shutil.copytree(whole, "p")
     assert [rundir.read(run_dir)[0]["algo"]["lr"] for run_dir in agents(folder)] == [1e-6, 1e-2, 1e-6]

@@ -329,6 +329,7 @@ def test_a_repository_that_holds_files_is_written_to_only_if_meant(hub, run, cap
     assert (old["episodes"], new["episodes"]) == (2, 3)
 
 
+@pytest.mark.slow
 def test_a_network_that_fails_at_any_moment_leaves_nothing(hub, run, capsys, monkeypatch):
     monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)  # between attempts
     for moment in ("create", "large", "commit"):
