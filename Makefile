@@ -18,7 +18,7 @@ setup: $(STAMP) ## Create .venv and install rlmem into it
 demo: $(STAMP) ## Train FFM with PPO until it solves repeat_previous (minutes)
 	$(BIN)/rlmem train memory=ffm algo=ppo env=repeat_previous
 
-test: $(STAMP) ## Run the fast tests, on all cores (4 to 5 minutes on two)
+test: $(STAMP) ## Run the fast tests, on all cores (4 minutes on two)
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-slow: $(STAMP) ## Run the slow tests, on all cores: whole products, long runs, learning
