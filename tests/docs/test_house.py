@@ -130,7 +130,7 @@ def folder(tmp_path_factory) -> Path:
 @pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, len(MOST_FILES)))])
 def test_one_update_runs_few_files(number, folder):
     overrides = list(MOST_FILES)[number]
-    calls = calls_of_an_update(*overrides, folder=folder)
+    calls = calls_of_an_update(*overrides, folder=folder / str(number))
     files = [path.relative_to(PACKAGE).as_posix() for path in calls]
     assert "loops/base.py" in files and "memory/base.py" in files
     assert len(files) <= MOST_FILES[overrides], "\n".join(files)
@@ -139,7 +139,7 @@ def test_one_update_runs_few_files(number, folder):
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="functions know their qualified names from Python 3.11 on")
 @pytest.mark.skipif(missing() is not None, reason="without the native engine, other functions run")
 def test_the_page_of_one_update_is_that_of_the_tracer(folder):
-    text = page(calls_of_an_update("memory=gru", *ON_POLICY, folder=folder))
+    text = page(calls_of_an_update("memory=gru", *ON_POLICY, folder=folder / "0"))
     assert PAGE.read_text(encoding="utf-8") == text, "python tests/docs/test_house.py writes it"
 
 
