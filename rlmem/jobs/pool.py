@@ -35,7 +35,7 @@ STOPPED = {REQUEUE, 130} | {-number for number in STOP_SIGNALS}
 
 @dataclass(frozen=True)
 class Options:
-    """How to work on a sweep, which may differ every time.
+    """Settings of the work on a sweep, which may differ every time.
 
     places: jobs at once; None: as many as there are cores for
     gpus: devices to spread the jobs over
@@ -45,7 +45,7 @@ class Options:
     trials: jobs of a search in all; None: as many as before
     trust: whether jobs that another user wrote are accepted
     only: configuration hashes of the jobs to work on; None: all
-    again: the command that goes on with this work, in messages; None: `rlmem sweep DIR`
+    again: the command that continues this work, in messages; None: `rlmem sweep DIR`
     """
 
     places: int | None = None

@@ -65,7 +65,7 @@ class Parts(Training):
 
     @property
     def exploration(self) -> Exploration:
-        """How far sampled actions depart from the policy at the end of training."""
+        """The departure of sampled actions from the policy at the end of training."""
         total = self.settings.total_steps
         return self.algo.explore(total, total)
 
@@ -263,7 +263,7 @@ def assemble_trained(
 def open_trained(
     run_dir: Path, which: int | str | None = None, overrides: Sequence[str] = (), trust: bool = False
 ) -> tuple[Parts, State]:
-    """What `assemble_trained` returns, of a run whose agent acts.
+    """The parts and the checkpoint of a run whose agent acts, from `assemble_trained`.
 
     Raises UserError if nothing acts in it; the arguments and other errors are as for `stored_config`.
     """

@@ -1,4 +1,4 @@
-"""What distinguishes runs side by side: their settings and their short names.
+"""Settings that distinguish runs, and short names of runs.
 
 A name is made of what differs among the runs and does not follow from something else. A default that differs only
 because the option of its group differs is not named unless a run sets its key: the option's name is enough.
