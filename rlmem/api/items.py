@@ -22,7 +22,7 @@ from rlmem.jobs.pool import Options
 class Reproduction:
     """What has been run of an item.
 
-    verdict: supported, contradicted or undecided; matches; not run; or not tested here
+    verdict: a word of `rlmem.evidence.verdict.Word`, such as `supported` or `undecided`
     why: the reason, in a sentence
     folder: where its table, its numbers and its runs lie
     outcome: all numbers, also those of peers

@@ -19,6 +19,7 @@ def run(
     rows: SomeWords = (),
     dry_run: Flag = False,
     show: Flag = False,
+    judge: Flag = False,
     register: Flag = False,
     dir: Dir | None = None,
     publish: Dir | None = None,
@@ -38,6 +39,7 @@ def run(
         mine=memory=my_memory,memory.hidden_size=64
     dry_run: check and list the cells and their cost only
     show: show what has been run so far, or else the results that are shipped, and run nothing
+    judge: end with the exit code of the verdict, see docs/experiments.md#verdicts
     register: write the expectations down with today's date, before the first run, and run nothing
     dir: where reproductions lie (reproduce)
     publish: also write the numbers to DIR/<item>.<budget>.csv
@@ -66,7 +68,7 @@ def run(
     from rlmem.evidence.records import shipped_records
     from rlmem.evidence.tables import print_outcome
     from rlmem.evidence.tables import publish as publish_outcome
-    from rlmem.evidence.verdict import Outcome
+    from rlmem.evidence.verdict import EXIT_CODES, Outcome
 
     own_rows = parse_rows(rows)
     runner = runner_of(planned, dir or Path("reproduce"), rows=own_rows)
@@ -111,4 +113,4 @@ def run(
         publish_outcome(outcome, publish)
     for written in leaderboard.page(outcome, page) if page else ():
         command.show(f"wrote {written}")
-    return code
+    return code or (EXIT_CODES[outcome.verdict.word] if judge else 0)

@@ -136,7 +136,7 @@ class Experiment(Part):
             expect = (*chosen.expect, *untestable)
         registration = self.registered.get(budget, Registration())
         run, metric = chosen.run or self.run, chosen.metric or self.metric
-        return Planned(self, budget, run, metric, self.higher, expect, registration)
+        return Planned(self, budget, run, metric, self.higher, expect, chosen.looks, registration)
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Cell:
 class Planned:
     """An experiment at a budget. `Experiment.at` makes it.
 
-    run, metric, higher, expect: as in an experiment, with what the budget replaces
+    run, metric, higher, expect, looks: as in an experiment, with what the budget replaces
     registration: the expectations that are registered for the budget, and the date of the first counted run
     own_rows: the rows that a user has added to those of the file
     """
@@ -179,6 +179,7 @@ class Planned:
     metric: str
     higher: bool
     expect: tuple[Expected, ...]
+    looks: int
     registration: Registration
     own_rows: Mapping[str, Lines] = field(default_factory=dict)
 
@@ -225,7 +226,29 @@ class Planned:
     @property
     def version(self) -> Version:
         """The expectations as they are now."""
-        return Version("", self.metric, self.higher, tuple(" ".join(e.text.split()) for e in self.expectations))
+        expected = tuple(" ".join(e.text.split()) for e in self.expectations)
+        return Version("", self.metric, self.higher, expected, self.looks)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of the budget."""
+        return self.chosen.seeds or self.experiment.seeds
+
+    @property
+    def tests_means(self) -> bool:
+        """True if means over the columns of the budget are what the expectations are about.
+
+        Those that the budget takes over from the experiment are about all of its columns.
+        """
+        columns = _among(self.experiment.columns, self.chosen.columns)
+        return self.chosen.expect is not None or len(columns) == len(self.experiment.columns)
+
+    @property
+    def at_full_scale(self) -> bool:
+        """True if runs are as long and as large as the claim has them: at the budget `paper`, or with its settings."""
+        keys = ("run", "overrides", "exceptions", "options")
+        own, whole = ([getattr(each, key) for key in keys] for each in (self.chosen, self.experiment.budget("paper")))
+        return own == whole
 
     def with_rows(self, rows: Mapping[str, Lines]) -> Planned:
         """The same with rows of the user's own behind those of the file. Raises UserError for names that are there."""
@@ -237,7 +260,8 @@ class Planned:
 
     def expecting(self, version: Version) -> Planned:
         """The same runs with another version of the expectations."""
-        return replace(self, metric=version.metric, higher=version.higher, expect=parse_all(list(version.expect)))
+        expect = parse_all(list(version.expect))
+        return replace(self, metric=version.metric, higher=version.higher, expect=expect, looks=version.looks)
 
     def cells(self, wanted: Sequence[str] = (), seeds: Sequence[int] = ()) -> list[Cell]:
         """The cells in the order of the file.
@@ -257,7 +281,7 @@ class Planned:
                 example = f"--cells {every[0].name.replace(' ', '_')}" if every else None
                 near = nearest(pattern, [*names, *words(names), *(cell.name for cell in every)])
                 raise mistake(f"--cells {pattern}", "no such cell", near=near, accepted=names, example=example)
-        known = [str(seed) for seed in self.chosen.seeds or self.experiment.seeds]
+        known = [str(seed) for seed in self.seeds]
         if unknown := [str(seed) for seed in seeds if str(seed) not in known]:
             raise mistake(f"--seeds {unknown[0]}", "no such seed", accepted=known, example=f"--seeds {known[0]}")
         some = [cell for cell in every if not wanted or any(_fits(pattern, cell) for pattern in wanted)]
@@ -293,7 +317,7 @@ class Planned:
         # The last override of every key counts, at the place of the first one.
         overrides = tuple({line.lstrip("+~").partition("=")[0]: line for line in lines}.values())
         reasons = tuple(e.reason for e in (*special, *own) if not e.overrides or {*e.overrides} & {*overrides})
-        return Cell(row, column, overrides, self.chosen.seeds or experiment.seeds, reasons)
+        return Cell(row, column, overrides, self.seeds, reasons)
 
 
 def words(names: Sequence[str]) -> list[str]:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -70,10 +71,17 @@ class Reference:
 
     random: mean return of a policy that draws its actions uniformly
     expert: mean return of an expert, or the one from which the task counts as solved
+    least, most: the bounds of returns
     """
 
     random: float
     expert: float
+    least: float = -inf
+    most: float = inf
+
+    @property
+    def returns(self) -> Range:
+        return self.least, self.most
 
     @property
     def scale(self) -> float:
@@ -199,33 +207,42 @@ def _analysed(run_dir: Path, analysis: str, name: str) -> float | None:
         return None
 
 
-# The values that a metric can have at all, which bound the intervals that are shown of it
+# The values that a metric can have at all, which bound the intervals of its means
 
-SHARES = ("success_rate", "accuracy", "accuracy_smoothed")
-"""The last words of keys of metrics.jsonl that hold shares."""
+RANGES: dict[str, Range] = {
+    r".*/(success_rate|accuracy|accuracy_smoothed)": (0.0, 1.0),
+    r"analysis/extrapolate/success/\d+": (0.0, 1.0),
+    r"analysis/(sensitivity/share_older|shm/below_one_at_[a-z0-9]+)(_untrained)?": (0.0, 1.0),
+    r"analysis/hidden/silhouette(_with_terminal)?(_untrained)?": (-1.0, 1.0),
+}
+"""Pattern of keys of metrics.jsonl and of numbers of analyses -> the least and the greatest value."""
 
 
 def range_of_key(key: str, env: str, wrapper: str = "[]") -> Range:
-    """The least and the greatest value of a key of metrics.jsonl."""
-    name = key.rpartition("/")[2]
-    if name in SHARES:
-        return 0.0, 1.0
-    return range_of_returns(env) if name.startswith("return_") and wrapper == "[]" else ANY
+    """The least and the greatest value of a key of metrics.jsonl, or of a number of an analysis.
+
+    env: an option of conf/env, or the id of a game that has a reference
+    """
+    if known := next((known for pattern, known in RANGES.items() if re.fullmatch(pattern, key)), None):
+        return known
+    if not key.rpartition("/")[2].startswith("return_") or wrapper != "[]":
+        return ANY
+    return GAMES[env].returns if env in GAMES else range_of_returns(env)
 
 
 def range_of(metric: str, overrides: Sequence[str]) -> Range:
     """The least and the greatest value of a metric of runs with these overrides."""
     chosen = {"env": str(default_choices()["env"]), "wrapper": "[]"} | dict(o.partition("=")[::2] for o in overrides)
+    plain, env = metric.removeprefix(NORMALISED), chosen.get("env.id", chosen["env"])
     try:
-        key = made_of(metric)[0]
-    except UserError:  # an analysis
+        key = plain if plain.startswith("analysis/") else made_of(plain)[0]
+    except UserError:  # a measurement
         return ANY
-    return ANY if metric.startswith("steps_to_") else range_of_key(key, chosen["env"], chosen["wrapper"])
-
-
-def mean_range(ranges: Sequence[Range]) -> Range:
-    """The range of a mean of values with these ranges."""
-    return sum(least for least, _ in ranges) / len(ranges), sum(most for _, most in ranges) / len(ranges)
+    known = ANY if plain.startswith("steps_to_") else range_of_key(key, env, chosen["wrapper"])
+    if plain == metric:
+        return known
+    least, most = expert_normalised(known, GAMES[env]) if env in GAMES else ANY
+    return float(least), float(most)
 
 
 @cache

@@ -6,10 +6,11 @@ of a reproduction. The budget `smoke` is never judged, so its runs do not count.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ class Version:
     metric: the number in a cell
     higher: True if more of it is better
     expect: the expectations as sentences of `rlmem.evidence.expect`
+    looks: how often the verdict may be looked at while seeds are added
 
     Versions that expect the same are equal, whenever they were registered. They leave out seeds, peers and bounds.
     """
@@ -39,22 +41,34 @@ class Version:
     metric: str
     higher: bool
     expect: tuple[str, ...]
+    looks: int = 1
 
     @property
     def hash(self) -> str:
         """Twelve digits of the SHA-256 of everything but the date."""
-        return sha256(json.dumps([self.metric, self.higher, self.expect]).encode()).hexdigest()[:12]
+        content = [self.metric, self.higher, self.expect, *([self.looks] if self.looks > 1 else [])]
+        return sha256(json.dumps(content).encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True)
+class Look:
+    """A verdict on finished runs: its date and time, ISO 8601 with an offset, and the seeds of the runs."""
+
+    date: str
+    seeds: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Registration:
-    """The versions of an item's expectations at a budget, in the order of their dates, and the first counted run.
+    """The versions of an item's expectations at a budget, in the order of their dates, and what is known of its runs.
 
     first_run: date and time of the first counted run, ISO 8601 with an offset; None if there is none
+    looks: the first verdict on every set of seeds, in the order of their dates
     """
 
     versions: tuple[Version, ...] = ()
     first_run: str | None = None
+    looks: tuple[Look, ...] = ()
 
     @property
     def before_runs(self) -> Version | None:
@@ -69,6 +83,17 @@ class Registration:
         """The registration with a counted run at this time, if it is known; the earliest run counts."""
         times = [known for known in (self.first_run, time) if known]
         return replace(self, first_run=min(times, key=datetime.fromisoformat, default=None))
+
+    def with_runs(self, other: "Registration") -> "Registration":
+        """The registration with the runs and looks of another one; of looks at the same seeds, the first one counts."""
+        looks = sorted((*self.looks, *other.looks), key=lambda look: datetime.fromisoformat(look.date))
+        first = {look.seeds: look for look in reversed(looks)}.values()
+        return replace(self.begun(other.first_run), looks=tuple(reversed(first)))
+
+    def earlier(self, seeds: Sequence[int]) -> list[Look]:
+        """The looks at some of these seeds before the first one at exactly these."""
+        before = takewhile(lambda look: {*look.seeds} != {*seeds}, self.looks)
+        return [look for look in before if {*look.seeds} & {*seeds}]
 
 
 def stamp(time: datetime) -> str:
@@ -95,9 +120,12 @@ def known(file: Path, name: str, budget: str) -> Registration:
 def write(file: Path, name: str, budget: str, registration: Registration) -> None:
     """Write the registration of an item at a budget into a file, and keep all others that it has. Raises UserError."""
     versions = [asdict(version) | {"hash": version.hash} for version in registration.versions]
+    versions = [{k: v for k, v in version.items() if (k, v) != ("looks", 1)} for version in versions]
     read(file, name)  # a damaged file is refused, not replaced
     content = received.json_of(file) if file.exists() else {}
-    of_item = content.get(name, {}) | {budget: {"versions": versions, "first_run": registration.first_run}}
+    about = {"versions": versions, "first_run": registration.first_run}
+    about |= {"looks": [asdict(look) for look in registration.looks]} if registration.looks else {}
+    of_item = content.get(name, {}) | {budget: about}
     content = dict(sorted((content | {name: dict(sorted(of_item.items()))}).items()))
     with writing(file, "a copy of the experiment file in a folder of your own"):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -107,16 +135,18 @@ def write(file: Path, name: str, budget: str, registration: Registration) -> Non
 def _from_json(entry: Mapping[str, Any]) -> Registration:
     versions = []
     for stored in entry["versions"]:
-        version = Version(stored["registered"], stored["metric"], stored["higher"], tuple(stored["expect"]))
+        about = stored["registered"], stored["metric"], stored["higher"], tuple(stored["expect"])
+        version = Version(*about, looks=stored.get("looks", 1))
         parse_all(stored["expect"])
         if version.hash != stored["hash"]:
             raise ValueError(f"the expectations of {version.registered} do not have the hash {stored['hash']}")
         versions.append(version)
     first_run = entry["first_run"]
-    for date in (*(version.registered for version in versions), first_run):
+    looks = tuple(Look(look["date"], tuple(map(int, look["seeds"]))) for look in entry.get("looks", ()))
+    for date in (*(version.registered for version in versions), *(look.date for look in looks), first_run):
         if date is not None and datetime.fromisoformat(date).tzinfo is None:
             raise ValueError(f"{date} has no offset from UTC")
-    return Registration(tuple(versions), first_run)
+    return Registration(tuple(versions), first_run, looks)
 
 
 def change(version: Version, registration: Registration) -> str | None:

@@ -62,7 +62,8 @@ class Runner(ABC):
         self.folder = folder or root / f"{self.name}-{self.budget}"
         self.runs = self.folder if self.owner == self.name else root / f"{self.owner}-{self.budget}"
         first_run = registration.known(self.runs / registration.FILE, self.owner, self.budget).first_run
-        self.planned = replace(planned, registration=planned.registration.begun(first_run))
+        own = registration.known(self.folder / registration.FILE, self.name, self.budget)
+        self.planned = replace(planned, registration=planned.registration.begun(first_run).with_runs(own))
         self.options = planned.experiment.options | planned.chosen.options
         self.trust = False
         """Whether rows that another user wrote may name code outside rlmem."""
@@ -149,7 +150,7 @@ class Runner(ABC):
         """
         self.require_own()
         with held(self.folder / ".tables.lock"):
-            outcome = self.so_far()
+            outcome = self._looked_at(self.so_far())
             write(outcome, self.folder)
             if outcome.planned.experiment.draw and outcome.scores() and find_spec("matplotlib"):
                 drawing = getattr(drawings, outcome.planned.experiment.draw)(outcome.verdict.cells)
@@ -157,6 +158,17 @@ class Runner(ABC):
                 with writing(self.folder / PICTURE, "--dir /tmp/reproduce"):
                     rundir.write_atomically(self.folder / PICTURE, image.getvalue().decode())
                 outcome = replace(outcome, pictures={**outcome.pictures, **self._drawing()})
+        return outcome
+
+    def _looked_at(self, outcome: Outcome) -> Outcome:
+        """The outcome with this look at its verdict, kept next to the table, if all counted runs have ended."""
+        if self.budget in registration.COUNTED and outcome.verdict.word != "not run":
+            look = registration.Look(registration.stamp(datetime.now()), self.planned.seeds)
+            known = self.planned.registration.with_runs(registration.Registration(looks=(look,)))
+            if known != self.planned.registration:
+                self.planned = replace(self.planned, registration=known)
+                registration.write(self.folder / registration.FILE, self.name, self.budget, known)
+            outcome = replace(outcome, planned=self.planned)
         return outcome
 
     def _drawing(self) -> dict[str, Path]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, model_validator
 
 from rlmem.evidence.expect import Expected, parse_all
+from rlmem.evidence.statistics import POCOCK
 
 Lines = tuple[str, ...]
 
@@ -70,6 +71,7 @@ class Budget(Part):
         a suffix is a run, from which files after it are made, with a command that also continues it
     rows, columns: the only rows and columns that are run
     options: options of a measurement or of populations
+    looks: how often the verdict may be looked at while seeds are added; more than once, its level is Pocock's
     note: what this budget changes beside length, and why
     explained: a paragraph on what came out of the shipped results, and why
     """
@@ -84,6 +86,7 @@ class Budget(Part):
     seeds: Seeds | None = None
     exceptions: tuple[Exceptional, ...] = ()
     options: dict[str, Any] = Field(default_factory=dict)
+    looks: Annotated[int, Field(ge=1, le=len(POCOCK))] = 1
     note: str | None = None
     explained: str | None = None
 

@@ -5,14 +5,15 @@ bootstrap are those of Agarwal et al. 2021 (arXiv:2108.13264); docs/statistics.m
 have equal weight. Nothing draws from a global generator. A NaN is a diverged run, and makes what contains it NaN.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import fsum, inf, isfinite, nan
-from typing import Any
+from math import ceil, fsum, inf, isfinite, log, log1p, nan
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import nctdtr, stdtrit
+from scipy.special import nctdtr, nctdtrinc, stdtrit
 
 Array = NDArray[np.float64]
 Scores = ArrayLike | Mapping[str, ArrayLike]
@@ -24,6 +25,8 @@ REPETITIONS = 2000
 SEED = 20240527
 """Seeds the generators of reports and verdicts, so that the same runs always have the same intervals."""
 LEVEL = 0.95
+POCOCK = (0.95, 0.9706, 0.9779, 0.9818, 0.9842, 0.9858, 0.987, 0.988, 0.9888, 0.9894)
+"""Level of each of n looks at growing samples, n = 1, 2, ..., that together err as one at LEVEL (Pocock 1977)."""
 AT_ONCE = 2**17
 """How many numbers are resampled together: 1 MiB, and of pairs of runs that times their number."""
 POWER = 0.8
@@ -237,6 +240,14 @@ def ranks(
     return of_names
 
 
+class Sample(NamedTuple):
+    """The runs of a sample with its weight in a contrast, and the range of values that a run can have."""
+
+    weight: float
+    runs: Array
+    possible: Range = ANY
+
+
 @dataclass(frozen=True)
 class Contrast:
     """A weighted sum of means of independent samples, plus a constant (Welch 1947, Biometrika 34).
@@ -246,39 +257,76 @@ class Contrast:
     value: the estimate; NaN if a number is not finite
     variances: w_i^2 s_i^2 of each sample, NaN for a sample of one run
     runs: n_i
+    samples: the samples themselves, where they are known
     """
 
     value: float
     variances: tuple[float, ...] = ()
     runs: tuple[int, ...] = ()
+    samples: tuple[Sample, ...] = ()
 
     @property
     def error(self) -> float:
         """The standard error of the estimate; NaN if a sample has a single run."""
         return sum(variance / n for variance, n in zip(self.variances, self.runs, strict=True) if n) ** 0.5
 
-    def bounds(self, level: float = LEVEL, possible: Range = ANY) -> tuple[float, float]:
+    @property
+    def freedom(self) -> float:
+        """Welch's degrees of freedom; infinite where no sample varies."""
+        parts = [variance / n for variance, n in zip(self.variances, self.runs, strict=True)]
+        shares = sum(part**2 / (n - 1) for part, n in zip(parts, self.runs, strict=True) if part)
+        return sum(parts) ** 2 / shares if shares else inf
+
+    def bounds(self, level: float = LEVEL, possible: Range = ANY, one_more: bool = False) -> tuple[float, float]:
         """The bounds of the t interval; NaN if there are none, and equal to the value where no sample varies.
 
         possible: the values that the estimate can have, within which the interval stays
+        one_more: if the interval also has the bounds of `with_one_more`
         """
         if not isfinite(self.value + sum(self.variances)):
             return nan, nan
-        parts = [variance / n for variance, n in zip(self.variances, self.runs, strict=True)]
-        v = sum(parts)
-        if not v:
-            return self.value, self.value
-        freedom = 1 / sum((part / v) ** 2 / (n - 1) for part, n in zip(parts, self.runs, strict=True))
-        half = float(stdtrit(freedom, (1 + level) / 2)) * v**0.5
-        return within(self.value, self.value - half, self.value + half, possible)
+        half = float(stdtrit(self.freedom, (1 + level) / 2)) * self.error if self.error else 0.0
+        low, high = self.value - half, self.value + half
+        if one_more:
+            lower, upper = self.with_one_more(level)
+            low, high = min(low, lower), max(high, upper)
+        return within(self.value, low, high, possible)
 
-    def power(self, runs: int, level: float) -> float:
-        """The chance that the interval of so many runs of each sample lies above zero, if all is as it was seen."""
-        v = sum(self.variances) / runs
-        if not v:
-            return float(self.value > 0)
-        freedom = (runs - 1) * (v * runs) ** 2 / sum(variance**2 for variance in self.variances)
-        return 1 - float(nctdtr(freedom, self.value / v**0.5, stdtrit(freedom, (1 + level) / 2)))
+    def with_one_more(self, level: float = LEVEL) -> tuple[float, float]:
+        """The bounds if every sample could have had one more run, at the end of the range of its values.
+
+        The bounds of the single means (`mean_bound`) are combined as MOVER combines them (Zou and Donner 2008, Stat.
+        Med. 27). A sample without a finite end adds nothing on that side.
+        """
+        squares = [0.0, 0.0]
+        for weight, runs, possible in self.samples:
+            for side, end in enumerate(possible if weight > 0 else possible[::-1]):
+                if isfinite(end):
+                    squares[side] += (weight * (runs.mean() - mean_bound(runs, end, (1 - level) / 2))) ** 2
+        return self.value - squares[0] ** 0.5, self.value + squares[1] ** 0.5
+
+
+def mean_bound(runs: ArrayLike, end: float, tail: float) -> float:
+    """The one-sided bound, towards `end`, of the mean of values that do not lie beyond `end`.
+
+    It is the quantile at `tail` of the mean of the runs and of one more run at `end`, with weights that are drawn from
+    a flat Dirichlet distribution (Gaffke 2005; Learned-Miller and Thomas 2019, arXiv:1905.06208). For runs that have
+    two values it is Clopper and Pearson's bound: three equal runs at 1 say that the mean is above tail^(1/3), which is
+    0.29 for a tail of 2.5 %. The density of that weighted mean is a B-spline (Curry and Schoenberg 1966).
+    """
+    from scipy.interpolate import BSpline  # they take long to import, and most commands do not need them
+    from scipy.optimize import brentq
+
+    values = np.asarray(runs, dtype=np.float64)
+    sign = 1.0 if end <= values.min() else -1.0
+    knots = np.sort(sign * np.append(values, end))
+    least, width = knots[0], np.ptp(knots)
+    if width == 0 or end in (-inf, inf):
+        return float(end)
+    below = BSpline.basis_element((knots - least) / width, extrapolate=False).antiderivative()
+    whole, last = float(below(1 - ROUNDING)), 1 - ROUNDING
+    quantile = brentq(lambda at: float(below(at)) / whole - tail, 0.0, last)
+    return float(sign * (least + width * quantile))
 
 
 def within(value: float, low: float, high: float, possible: Range) -> tuple[float, float]:
@@ -286,50 +334,71 @@ def within(value: float, low: float, high: float, possible: Range) -> tuple[floa
     return max(low, min(possible[0], value)), min(high, max(possible[1], value))
 
 
-def contrast(samples: Iterable[tuple[float, ArrayLike]], constant: float = 0.0) -> Contrast:
+def contrast(samples: Iterable[tuple[float, ArrayLike] | Sample], constant: float = 0.0) -> Contrast:
     """The contrast of (weight, runs of a sample [run]) and a constant. A sample without runs makes it NaN.
 
     A sum that is nothing but the rounding of its terms is zero: runs that do not vary would else decide by it.
     """
-    terms, variances, numbers = [constant], [], []
-    for weight, sample in samples:
-        runs = np.asarray(sample, dtype=np.float64)
-        finite = len(runs) > 0 and bool(np.isfinite(runs).all())
-        terms.append(weight * float(runs.mean()) if finite else nan)
-        varies = finite and np.ptp(runs) > 0  # the variance of equal numbers is not always zero
-        spread = float(runs.var(ddof=1)) if varies else 0.0
-        variances.append(weight**2 * spread if finite and len(runs) > 1 else nan)
-        numbers.append(len(runs))
+    terms, variances, whole = [constant], [], []
+    for weight, runs, *possible in samples:
+        sample = Sample(weight, np.asarray(runs, dtype=np.float64), *possible)
+        finite = len(sample.runs) > 0 and bool(np.isfinite(sample.runs).all())
+        terms.append(weight * float(sample.runs.mean()) if finite else nan)
+        varies = finite and np.ptp(sample.runs) > 0  # the variance of equal numbers is not always zero
+        spread = float(sample.runs.var(ddof=1)) if varies else 0.0
+        variances.append(weight**2 * spread if finite and len(sample.runs) > 1 else nan)
+        whole.append(sample)
     value = fsum(terms)
     if abs(value) <= ROUNDING * fsum(map(abs, terms)):
         value = 0.0
-    return Contrast(value, tuple(variances), tuple(numbers))
+    return Contrast(value, tuple(variances), tuple(len(sample.runs) for sample in whole), tuple(whole))
 
 
 def runs_to_decide(
-    contrasts: Sequence[Contrast], level: float = LEVEL, against: float | None = None, power: float = POWER
-) -> int | None:
-    """The number of runs of each sample with which intervals would show that all contrasts are positive, or one not.
+    margins: Sequence[Contrast], level: float = LEVEL, against: float = LEVEL, one_more: bool = False
+) -> tuple[int, int | None] | None:
+    """The range of the number of runs of each sample that would decide whether all margins are positive.
 
-    contrasts: which of both it is, and the spread of runs, are taken to be as seen
-    level: of the intervals that must all lie above zero
-    against: of the interval of which one must lie below zero; None: `level`
-    power: the chance of such an outcome
+    So many runs give an outcome with a chance of POWER: intervals at `level` above zero, or one at `against` below it.
+    The range covers what is likely of the margins: the noncentrality of the smallest one, in standard errors, lies with
+    a confidence of POWER between the ends that the noncentral t distribution gives.
 
-    None if that takes more than MOST runs, or if nothing is known of the spread.
+    one_more: if the intervals are those of `Contrast.with_one_more`
+
+    The greater number is None if none is known, as where a margin may be zero; all is None beyond MOST runs, and if
+    nothing is known of the spread.
     """
-    worst = min(contrasts, key=lambda each: each.value)
-
-    def chance(runs: int) -> float:
-        if worst.value > 0:
-            return 1 - sum(1 - each.power(runs, level) for each in contrasts)
-        turned = Contrast(-worst.value, worst.variances, worst.runs)
-        return turned.power(runs, level if against is None else against)
-
-    if not all(isfinite(each.value + sum(each.variances)) for each in contrasts) or chance(MOST) < power:
+    worst = min(margins, key=lambda margin: margin.value)
+    if not isfinite(worst.value + sum(worst.variances)) or not worst.runs:
         return None
-    few, enough = 1, MOST
-    while enough - few > 1:
-        middle = (few + enough) // 2
-        few, enough = (few, middle) if chance(middle) >= power else (middle, enough)
-    return enough
+    seen, error = min(worst.runs), worst.error
+    power = 1 - (1 - POWER) / len(margins)
+    likely = [worst.value]
+    if error:
+        tails = ((1 + POWER) / 2, (1 - POWER) / 2)
+        likely = [float(nctdtrinc(worst.freedom, tail, worst.value / error)) * error for tail in tails]
+    ends = [_runs_for(value, worst, seen, level if value > 0 else against, power, one_more) for value in likely]
+    known = [end for end in ends if end is not None]
+    if not known:
+        return None
+    decided = None not in ends and min(likely) * max(likely) > 0
+    return max(min(known), seen + 1), max(*known, seen + 1) if decided else None
+
+
+def _runs_for(value: float, seen: Contrast, runs: int, level: float, power: float, one_more: bool) -> int | None:
+    """The number of runs that decide with a chance of `power` if the margin is `value`; None beyond MOST."""
+    tail, margin, least = (1 - level) / 2, abs(value), 2
+    if one_more:  # the mean of n equal runs may still lie (1 - tail^(1/n)) of the way towards the end of their range
+        ways = [(p[0] if (w > 0) == (value > 0) else p[1], w, r.mean()) for w, r, p in seen.samples]
+        way = sum((w * (mean - end)) ** 2 for end, w, mean in ways if isfinite(end)) ** 0.5
+        if margin < way:
+            least = max(least, ceil(log(tail) / log1p(-margin / way))) if margin else MOST + 1
+
+    def chance(number: int) -> float:
+        if not seen.error:
+            return float(margin > 0)
+        freedom = seen.freedom * (number - 1) / (runs - 1)
+        return 1 - float(nctdtr(freedom, margin / seen.error * (number / runs) ** 0.5, stdtrit(freedom, 1 - tail)))
+
+    number = least + bisect_left(range(least, MOST + 1), power, key=chance)
+    return number if number <= MOST else None

@@ -32,6 +32,7 @@ from rlmem.evidence.records import (
     write_series,
 )
 from rlmem.evidence.sections import Twins
+from rlmem.evidence.statistics import POCOCK
 from rlmem.evidence.verdict import MEAN, BesidePrinted, Outcome
 from rlmem.record import rundir
 from rlmem.record.tables import UNBOUNDED, Cell, Table, Value
@@ -127,7 +128,7 @@ def publish(outcome: Outcome, folder: Path) -> None:
         write_series(series_of(done.ours), path.with_suffix(SERIES))
         if shipped and not outcome.planned.experiment.text:
             place = catalog.registry(outcome.planned.experiment, outcome.name), outcome.name, outcome.budget
-            registration.write(*place, registration.known(*place).begun(outcome.planned.registration.first_run))
+            registration.write(*place, registration.known(*place).with_runs(outcome.planned.registration))
         for caption, picture in outcome.pictures.items():
             name = re.sub(r"[^\w-]+", "_", caption).strip("_")
             shutil.copyfile(picture, path.with_suffix(f".{name}{picture.suffix}"))
@@ -196,22 +197,32 @@ def _expected(outcome: Outcome, to_read: bool) -> list[Table]:
     verdict = outcome.verdict
     if not verdict.findings:
         return []
-    level = "95 % CI; of `=`, 90 %" if any(f.sign == "=" for f in verdict.findings) else "95 % CI"
+    level = f"{100 * POCOCK[outcome.planned.looks - 1]:.4g} % CI"
     head = ["what the claim says", "expected", "where", "left", "right", f"difference [{level}]", "came out"]
-    head += ["seeds that would decide"]
+    head += ["runs that are so", "seeds that would decide"]
     lines: list[list[Cell]] = [
-        [f.clause, f.text, f.where, f.left, f.right, Value(f.difference, low=f.low, high=f.high), f.state, f.seeds]
+        [
+            f.clause,
+            f.text,
+            f.where,
+            f.left,
+            f.right,
+            Value(f.difference, low=f.low, high=f.high),
+            f.state,
+            f.runs,
+            f.needed,
+        ]
         for f in verdict.findings
     ]
     for clause in outcome.planned.untestable:
-        lines.append([clause.clause, "", "", None, None, None, f"{NOT_TESTABLE}, {clause.reason}", None])
+        lines.append([clause.clause, "", "", None, None, None, f"{NOT_TESTABLE}, {clause.reason}", "", ""])
     clauses = [line[0] for line in lines]
     if to_read:
         for k in range(len(lines) - 1, 0, -1):
             lines[k][0] = "" if clauses[k] == clauses[k - 1] else clauses[k]
-    begin, end = not any(clauses), len(head) - all(f.seeds is None for f in verdict.findings)
+    shown = [k for k in range(len(head)) if k in range(1, 7) or any(line[k] for line in lines)]
     title = f"What the claim expects of {outcome.name}: {verdict.word}"
-    return [Table(title, head[begin:end], [line[begin:end] for line in lines])]
+    return [Table(title, [head[k] for k in shown], [[line[k] for k in shown] for line in lines])]
 
 
 def _diagnosis(outcome: Outcome) -> list[Table]:

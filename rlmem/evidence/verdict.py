@@ -1,27 +1,48 @@
-"""The outcome of an experiment and its verdict: our numbers beside the paper's, and whether the claim holds."""
+"""The outcome of an experiment and its verdict: our numbers next to the paper's, and what they say about the claim."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby
 from math import isclose
 from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 
-from rlmem.evidence.expect import Finding, Numbers, Scores, Side, State, check, combined, side_of
+from rlmem.evidence.expect import Finding, Numbers, Scores, Side, State, check, combined
 from rlmem.evidence.experiment import Planned
-from rlmem.evidence.metrics import mean_range, range_of
+from rlmem.evidence.metrics import range_of
 from rlmem.evidence.published import Printed, load, misprints
 from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.registration import change
-from rlmem.evidence.statistics import contrast
+from rlmem.evidence.statistics import POCOCK, contrast
 from rlmem.record.tables import Value
 
-Word = Literal["supported", "contradicted", "undecided", "matches", "not tested here", "not run"]
+Word = Literal[
+    "supported",
+    "part supported",
+    "matches",
+    "contradicted",
+    "contradicted at this scale",
+    "undecided",
+    "not testable here",
+    "not run",
+]
+EXIT_CODES: dict[Word, int] = {
+    "supported": 0,
+    "matches": 0,
+    "part supported": 10,
+    "undecided": 11,
+    "not testable here": 12,
+    "contradicted at this scale": 13,
+    "contradicted": 14,
+    "not run": 15,
+}
+"""Verdict -> the exit code of `rlmem reproduce --judge`."""
 Likeness = Literal["matches", "differs", "undecided", "not tested"]
 MEAN = "mean"
 """The column that holds a row's mean over the others."""
@@ -55,7 +76,8 @@ class BesidePrinted:
 class Verdict:
     """The verdict on an item: a word, the reason in a sentence, its cells, and the findings of its expectations.
 
-    changed: if the expectations changed after the first results, a sentence with both verdicts; else ""
+    changed: a sentence if the expectations changed after the first results, with both verdicts, or if some of the seeds
+        had been looked at before; else ""
     """
 
     word: Word
@@ -97,6 +119,14 @@ class Outcome:
         """Whether a run is done and has the metric."""
         return record.state == "done" and (metric or self.planned.metric) in record.metrics
 
+    def numbers(self, metric: str | None = None) -> Numbers:
+        """The runs that count, with what is known of the metric; see `rlmem.evidence.expect`."""
+        planned, wanted = self.planned, metric or self.planned.metric
+        ranges = {cell.column: range_of(wanted, cell.overrides) for cell in reversed(planned.cells())}
+        # An impulse response gives equal numbers in every run, since they follow from equations.
+        exact = planned.run == "impulse"
+        return Numbers(self.scores(metric), metric is not None or planned.higher, exact, ranges)
+
     def scores(self, metric: str | None = None) -> Scores:
         """(row, column) -> the metric of the runs that count, [seed], sorted by seed."""
         wanted = metric or self.planned.metric
@@ -108,7 +138,7 @@ class Outcome:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """The verdict on what has been run so far, and a mark if the expectations changed after the first results."""
+        """The verdict on what has been run so far, and marks of earlier looks and of expectations that changed."""
         verdict, before = _verdict(self), self.planned.registration.before_runs
         changed = change(self.planned.version, self.planned.registration)
         if changed is None:
@@ -118,7 +148,8 @@ class Outcome:
         else:
             earlier = _verdict(replace(self, planned=self.planned.expecting(before)))
             old = f"verdict by the expectations of {before.registered[:10]}: {earlier.word} ({earlier.why})"
-        return replace(verdict, changed=f"{changed}; {old}; verdict by the present ones: {verdict.word}")
+        marks = [changed, old, f"verdict by the present ones: {verdict.word}", verdict.changed]
+        return replace(verdict, changed="; ".join(filter(None, marks)))
 
     def misprints(self) -> list[str]:
         """A sentence for every number of the paper's table that contradicts other numbers in it."""
@@ -128,18 +159,11 @@ class Outcome:
 
 
 def _verdict(outcome: Outcome) -> Verdict:
-    """The verdict on what has been run so far, by the expectations as they are now.
-
-    `not run` until every planned run has ended. Then the claim is `contradicted` if one of its expectations is;
-    `matches`, at the budget `paper` alone, if the numbers of every row are like the printed ones; `undecided` if an
-    expectation is, or `supported` if one is and none undecided. Without expectations, at the budget `paper`, the
-    numbers are the claim. `not tested here` says that this budget tells nothing, as `smoke` always does.
-    """
-    planned, scores = outcome.planned, outcome.scores()
-    experiment, cells, peers = planned.experiment, planned.cells(), list(planned.experiment.peers)
+    """The verdict on what has been run so far, by the expectations as they are now (docs/experiments.md#verdicts)."""
+    planned, numbers = outcome.planned, outcome.numbers()
+    experiment, scores, cells = planned.experiment, numbers.scores, planned.cells()
+    peers = list(experiment.peers)
     rows, columns = (list(dict.fromkeys(getattr(cell, side) for cell in cells)) for side in ("row", "column"))
-    ranges = {cell.column: range_of(planned.metric, cell.overrides) for cell in reversed(cells)}
-    possible = lambda columns: mean_range([ranges[column] for column in columns])  # noqa: E731
     printed = _printed(planned, columns)
     places = [(cell.row, cell.column, [cell.column]) for cell in cells]
     if len(columns) > 1 and experiment.mean:
@@ -148,9 +172,9 @@ def _verdict(outcome: Outcome) -> Verdict:
 
     def beside(row: str, column: str, among: Sequence[str]) -> BesidePrinted:
         """The mean over some columns, next to what is printed for it."""
-        side, number = side_of(scores, row, among), printed.get((row, column))
+        side, number = Numbers(scores).side(row, among), printed.get((row, column))
         mean = combined((planned.scale, side)) if side else contrast([], np.nan)
-        least, most = (planned.scale * bound for bound in possible(among))
+        least, most = (planned.scale * bound for bound in numbers.range_of_mean(among))
         low, high = mean.bounds(possible=(least, most))
         ours = Value(mean.value, low=low, high=high, n=min(side.numbers) if side else 0)
         if number is None:
@@ -160,30 +184,42 @@ def _verdict(outcome: Outcome) -> Verdict:
         return BesidePrinted(row, column, ours, Value(number.mean, number.std), difference, word)
 
     table = [beside(*place) for place in places]
-    # An impulse response gives equal numbers in every run, since they follow from equations.
-    numbers = Numbers(scores, planned.higher, exact=planned.run == "impulse", possible=possible)
+    earlier = planned.registration.earlier(planned.seeds)
+    seen = {seed for look in earlier for seed in look.seeds} if len(earlier) >= planned.looks else set()
+    records = [record for record in outcome.records if record.seed not in seen or record.row in peers]
+    counted = replace(outcome, records=records)
     tested = planned.expectations if outcome.budget != "smoke" else ()
-    findings = check(tested, numbers, rows, columns, peers, outcome.scores)
+    level = POCOCK[planned.looks - 1]
+    findings = check(tested, counted.numbers(), rows, columns, peers, counted.numbers, level, planned.tests_means)
+    dates = ", ".join(look.date[:10] for look in earlier)
+    mark = f"seeds {_listed(seen)} were looked at before ({dates}); the verdict counts the others only" if seen else ""
     wanted = {(cell.row, cell.column, seed) for cell in cells for seed in cell.seeds}
     if lacking := len(wanted - {record.place for record in outcome.records if outcome.counts(record)}):
         why = f"{lacking} of {len(wanted)} runs have not ended"
         ended = {r.place for r in outcome.records if r.state == "done" and not outcome.counts(r)}
         if without := len(wanted & ended):
             why = f"{without} of {len(wanted)} runs ended without the metric {planned.metric}"
-        return Verdict("not run", why, table, findings)
+        return Verdict("not run", why, table, findings, mark)
     if outcome.budget == "smoke":
-        return Verdict("not tested here", "this budget only shows that it runs", table, findings)
+        return Verdict("not testable here", "this budget only shows that it runs", table, findings)
     likeness = _likenesses(scores, printed, rows, columns, planned.scale) if outcome.budget == "paper" else {}
-    return Verdict(*_word(findings, likeness), table, findings)
+    return Verdict(*_word(planned, findings, likeness), table, findings, mark)
 
 
-def _word(findings: Sequence[Finding], likeness: Mapping[str, Likeness]) -> tuple[Word, str]:
+def _listed(seeds: Collection[int]) -> str:
+    """Seeds in order, such as `0 to 2, 7`."""
+    runs = [[*run] for _, run in groupby(enumerate(sorted(seeds)), lambda pair: pair[1] - pair[0])]
+    return ", ".join(f"{run[0][1]} to {run[-1][1]}" if len(run) > 1 else f"{run[0][1]}" for run in runs)
+
+
+def _word(planned: Planned, findings: Sequence[Finding], likeness: Mapping[str, Likeness]) -> tuple[Word, str]:
     """The verdict's word and reason for an item whose runs have all ended."""
+    contradicted: Word = "contradicted" if planned.at_full_scale else "contradicted at this scale"
     by = {state: [finding for finding in findings if finding.state == state] for state in get_args(State)}
     among = f"{len(findings)} expectation{'s' * (len(findings) != 1)}"
     if failed := by["contradicted"]:
         each = "; ".join(f"{f.text} ({f.where or 'all runs'}: {f.left:.3g} and {f.right:.3g})" for f in failed)
-        return "contradicted", f"{len(failed)} of {among}: {each}"
+        return contradicted, f"{len(failed)} of {among}: {each}"
     of = {word: [row for row, one in likeness.items() if one == word] for word in dict.fromkeys(likeness.values())}
     counted = ", ".join(f"{len(rows)} {word} ({', '.join(rows)})" for word, rows in of.items())
     numbers = f"the printed numbers of {len(likeness)} row{'s' * (len(likeness) != 1)}"
@@ -191,22 +227,25 @@ def _word(findings: Sequence[Finding], likeness: Mapping[str, Likeness]) -> tupl
         return "matches", f"{numbers} lie within half of the paper's standard deviation of ours"
     beside = f"; beside {numbers}: {counted}" if likeness else ""
     if undecided := by["undecided"]:
-        each = "; ".join(
-            f"{f.text} ({f.where or 'all runs'}: between {f.low:.3g} and {f.high:.3g}{_needed(f)})" for f in undecided
-        )
+        each = "; ".join(f"{f.text} ({f.where or 'all runs'}: {_open(f)})" for f in undecided)
         return "undecided", f"{len(undecided)} of {among}: {each}{beside}"
-    left_out = f"; {len(by['not tested'])} are not tested here" if by["not tested"] else ""
+    untested, whole = len(by["not tested"]) + len(planned.untestable), len(findings) + len(planned.untestable)
+    left_out = f"; {untested} of {whole} parts of the claim are not tested here" if untested else ""
     if held := by["supported"]:
-        return "supported", f"{len(held)} of {among}{left_out}{beside}"
+        word: Word = "part supported" if 2 * untested >= whole else "supported"
+        return word, f"{len(held)} of {among}{left_out}{beside}"
     if of and not findings:
-        return ("contradicted" if "differs" in of else "undecided"), f"{numbers}: {counted}"
+        return (contradicted if "differs" in of else "undecided"), f"{numbers}: {counted}"
     if findings:
-        return "not tested here", f"none of {among} can be tested with these runs{beside}"
-    return "not tested here", "nothing is expected of these numbers at this budget"
+        return "not testable here", f"none of {among} can be tested with these runs{beside}"
+    return "not testable here", "nothing is expected of these numbers at this budget"
 
 
-def _needed(finding: Finding) -> str:
-    return f"; about {finding.seeds} seeds would decide" if finding.seeds else ""
+def _open(finding: Finding) -> str:
+    """What an undecided finding has: its interval, its runs, and the seeds that would decide it."""
+    parts = [f"between {finding.low:.3g} and {finding.high:.3g}", f"{finding.runs} runs are so" if finding.runs else ""]
+    parts += [f"about {finding.needed} seeds would decide"] if finding.needed else []
+    return "; ".join(filter(None, parts))
 
 
 def _numbers(planned: Planned) -> list[Printed]:
@@ -243,13 +282,13 @@ def _likenesses(
         if mean := printed.get((row, MEAN)):
             pairs = pairs or [(columns, mean)]
         if pairs:
-            sides = [(side_of(scores, row, columns), number) for columns, number in pairs]
+            sides = [(Numbers(scores).side(row, columns), number) for columns, number in pairs]
             likeness[row] = _likeness(sides, scale)
     return likeness
 
 
 def _likeness(pairs: Sequence[tuple[Side | None, Printed]], scale: float) -> Likeness:
-    """Whether means are on average like printed ones: the equivalence test of two one-sided tests at 5 % each.
+    """Whether means are on average like printed ones: the equivalence test of two one-sided tests at 2.5 % each.
 
     pairs: the runs of one of our means, and what is printed for it
 
@@ -265,7 +304,7 @@ def _likeness(pairs: Sequence[tuple[Side | None, Printed]], scale: float) -> Lik
             constant -= number.mean / spread / len(pairs)
         elif not isclose(ours.value, number.mean):
             return "differs"
-    low, high = combined(*sides, constant=constant).bounds(0.9)
+    low, high = combined(*sides, constant=constant).bounds()
     if low > -MARGIN and high < MARGIN:
         return "matches"
     return "differs" if low >= MARGIN or high <= -MARGIN else "undecided"

@@ -86,7 +86,7 @@ LAYERS = {
         "tables and figures of papers: runs, published numbers, speed, verdicts; pages of many runs",
         "__version__ core scan config record loops run jobs lazy:analysis",
         (
-            "torch numpy yaml pydantic filelock packaging scipy.special matplotlib jinja2 markupsafe rich "
+            "torch numpy yaml pydantic filelock packaging scipy.special lazy:scipy matplotlib jinja2 markupsafe rich "
             "lazy:popgym lazy:sb3_contrib lazy:stable_baselines3"
         ),
     ),

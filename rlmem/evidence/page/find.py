@@ -39,7 +39,7 @@ class Item(Section):
     def explained(self) -> str | None:
         """Why it came out so, in the words of the experiment file; "unexplained" where a contradiction has none."""
         explanation = self.outcome.planned.chosen.explained
-        return explanation or ("unexplained" if self.verdict.word == "contradicted" else None)
+        return explanation or ("unexplained" if self.verdict.word.startswith("contradicted") else None)
 
     def facts(self) -> dict[str, str | None]:
         """Name -> fact about the experiment or about all runs together."""
@@ -232,6 +232,6 @@ def _experiment(name: str, file: Path) -> Experiment:
         experiment = catalog.read(file, name)
         return experiment.known_as(name, experiment.text, registered)
     experiment = catalog.find(name)
-    first_run = {budget: known.first_run for budget, known in registered.items()}
-    begun = {budget: known.begun(first_run.get(budget)) for budget, known in experiment.registered.items()}
-    return experiment.known_as(name, None, begun)
+    empty = registration.Registration()
+    known = {budget: one.with_runs(registered.get(budget, empty)) for budget, one in experiment.registered.items()}
+    return experiment.known_as(name, None, known)

@@ -122,8 +122,15 @@ def test_peers_are_judged_and_shown_but_are_no_runs_of_ours(file):
     measured_file = file.parent / "curves" / "sb3.csv"
     measured_file.write_text(re.sub(r"ppo,(\d),(\d+),[\d.]+", r"ppo,\1,\2,4\1", measured_file.read_text()))
     verdict = outcome(experiment, {"cartpole_ppo": [98.0, 99.0], "second": [600.0, 602.0]}).verdict
-    assert (verdict.word, verdict.why) == ("supported", "2 of 2 expectations")
-    assert outcome(experiment, {"cartpole_ppo": [-99.0, -100.0], "second": [0.0, 0.0]}).verdict.word == "contradicted"
+    assert (verdict.findings[0].state, verdict.findings[0].needed) == ("undecided", "3 to 33")
+    many = outcome(experiment, {"cartpole_ppo": [98.0, 99.0] * 5, "second": [600.0, 602.0] * 5}).planned
+    records = [
+        Record(row, "cartpole_ppo", s, "done", {many.metric: value})
+        for row, value in (("ours", 0.0), ("sb3", 90.0))
+        for s in range(5)
+    ]
+    first = Outcome(many, records).verdict.findings[0]
+    assert (first.left, first.right, first.state) == (0.0, 90.0, "contradicted")
     assert outcome(experiment, {"second": [60.0, 70.0]}).verdict.why == "2 of 4 runs have not ended"
     assert tables(better)[0].columns[2] == "mean [95 % CI]"
 
