@@ -101,7 +101,9 @@ def rendered(template: str, functions: Iterable[Callable[..., Any]], **values: A
 
 
 def _summary(items: Sequence[Item], shipped: Sequence[str]) -> Table:
-    """How many items of every paper came out how; of an item with several budgets, the largest that has been run.
+    """The number of items of every paper with each verdict, and that of their sets of runs, which items may share.
+
+    Of an item with several budgets, the largest one that has been run counts.
 
     shipped: items that count even if they have no results
     """
@@ -114,7 +116,13 @@ def _summary(items: Sequence[Item], shipped: Sequence[str]) -> Table:
         for paper in dict.fromkeys(name.partition("/")[0] for name in names)
     }
     counts["all"] = sum(counts.values(), Counter())
-    return Table("", ["", *words], [[paper, *(of[word] for word in words)] for paper, of in counts.items()])
+    own = {item.name: item.outcome.planned.experiment for item in items}
+    owners = {name: (own.get(name) or catalog.find(name)).runs or name for name in names}
+    lines = []
+    for paper, of in counts.items():
+        sets = {owner for name, owner in owners.items() if paper in ("all", name.partition("/")[0])}
+        lines.append([paper, sum(of.values()), len(sets), *(of[word] for word in words)])
+    return Table("", ["", "items", "sets of runs", *words], lines)
 
 
 def heading(item: Item) -> str:

@@ -127,7 +127,7 @@ def test_peers_are_judged_and_shown_but_are_no_runs_of_ours(file):
     records = [
         Record(row, "cartpole_ppo", s, "done", {many.metric: value})
         for row, value in (("ours", 0.0), ("sb3", 90.0))
-        for s in range(5)
+        for s in range(12)
     ]
     first = Outcome(many, records).verdict.findings[0]
     assert (first.left, first.right, first.state) == (0.0, 90.0, "contradicted")
