@@ -39,11 +39,18 @@ def test_a_fast_call_is_repeated_within_its_turn():
     assert len(times["fast"].seconds) == 2
 
 
+def compute(seconds: float) -> None:
+    """Use the processor for so long."""
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
 def test_what_is_slow_or_raises_is_noted_and_does_not_stop_the_others():
     def fail() -> None:
         raise ValueError("two\nlines")
 
-    contestants = {"slow": lambda: time.sleep(0.4), "half": lambda: time.sleep(0.08), "broken": fail, "fine": int}
+    contestants = {"slow": lambda: compute(0.4), "half": lambda: compute(0.08), "broken": fail, "fine": int}
     times = Stopwatch(rounds=5, budget=0.2).turns(contestants)
     assert times["slow"].note == "measured once, without a warm-up"
     assert times["slow"].median >= 0.4
@@ -53,10 +60,10 @@ def test_what_is_slow_or_raises_is_noted_and_does_not_stop_the_others():
 
 
 def test_the_time_of_the_whole_is_foreseen_from_a_part_of_it():
-    in_proportion = lambda part: lambda: time.sleep(0.8 / part)  # noqa: E731
+    in_proportion = lambda part: lambda: compute(0.8 / part)  # noqa: E731
     assert Stopwatch(budget=0.5).why_not(in_proportion).startswith("skipped: about 1 s")
     assert Stopwatch(budget=60).why_not(in_proportion) == ""
-    quadratic = lambda part: lambda: time.sleep(3.2 / part**2)  # noqa: E731
+    quadratic = lambda part: lambda: compute(3.2 / part**2)  # noqa: E731
     assert Stopwatch(budget=0.5).why_not(quadratic).startswith("skipped")
     assert Stopwatch().why_not(lambda part: [][part]) == "IndexError: list index out of range"
 
