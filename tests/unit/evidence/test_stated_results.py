@@ -15,7 +15,7 @@ import pytest
 from helpers import ROOT
 
 from rlmem.evidence import catalog
-from rlmem.evidence.expect import Finding, Numbers, check, parse
+from rlmem.evidence.expect import Finding, check, parse
 from rlmem.evidence.records import shipped_records
 from rlmem.evidence.verdict import Outcome
 
@@ -69,15 +69,35 @@ def findings(item: str, text: str) -> list[Finding]:
     shipped = outcome(item)
     planned, peers = shipped.planned, [*shipped.planned.experiment.peers]
     rows, columns = ([*dict.fromkeys(getattr(cell, side) for cell in planned.cells())] for side in ("row", "column"))
-    numbers = Numbers(shipped.scores(), planned.higher, exact=planned.run == "impulse")
-    return check([parse(text)], numbers, rows, columns, peers, shipped.scores)
+    return check([parse(text)], shipped.numbers(), rows, columns, peers, shipped.numbers)
+
+
+def meaning(text: str) -> tuple[str, str]:
+    """The expectation of a comment, and what it says of it: `supported`, `undecided` or `in every run`."""
+    said = next((said for said in ("undecided", "in every run") if text.endswith(f" {said}")), "")
+    return text.removesuffix(said).strip(), said or "supported"
 
 
 def test_the_shipped_results_support_what_a_sentence_states():
     for page, sentence, item, text in STATED:
-        expected = "undecided" if text.endswith(" undecided") else "supported"
-        states = {finding.where: finding.state for finding in findings(item, text.removesuffix(" undecided"))}
-        assert set(states.values()) == {expected}, f"{page}: {sentence}: {states}"
+        expectation, said = meaning(text)
+        found = findings(item, expectation)
+        if said == "in every run":
+            counts = [finding.runs.split(" of ") for finding in found]
+            assert all(fits == runs for fits, runs in counts), f"{page}: {sentence}: {counts}"
+        else:
+            states = {finding.where: finding.state for finding in found}
+            assert set(states.values()) == {said}, f"{page}: {sentence}: {states}"
+
+
+def test_what_was_found_among_many_comparisons_is_said_of_these_runs_only():
+    """A sentence about memories in general states what an expectation of the item says, with the state of its verdict."""
+    for page, sentence, item, text in STATED:
+        (expectation, said), verdict = meaning(text), outcome(item).verdict
+        foreseen = {(finding.text, finding.where): finding.state for finding in verdict.findings}
+        places = {(finding.text, finding.where) for finding in findings(item, expectation)}
+        general = said != "in every run" and not re.search(r"\bthese (\w+ )?runs\b", sentence)
+        assert not general or {foreseen.get(place) for place in places} == {said}, f"{page}: {sentence}"
 
 
 def test_an_expectation_in_the_wrong_direction_is_not_supported():
