@@ -133,9 +133,11 @@ class Batching(ABC):
 
     detach_every: slots between cuts of the gradient through the memory's state; see `unroll`
     running: off-policy, whether pieces of episodes are drawn that have not ended yet
+    width: off-policy, the least number of slots of a row; shorter rows are padded
     """
 
     detach_every: int | None = None
+    width: int = 0
     running: bool = False
 
     @abstractmethod

@@ -166,16 +166,16 @@ class Replay:
             weight = self._column("weight", np.full(len(running), self.largest_weight))
         pieces = batching.draw(lengths, weight, batch_size, generator)
         drawn = None if weight is None else weight[pieces.episode].numpy()
-        return self._read(pieces, drawn, batching.detach_every)
+        return self._read(pieces, drawn, batching)
 
     def _column(self, name: str, running: np.ndarray) -> Tensor:
         """A column of the table, with the values `running` of running episodes behind those of complete ones."""
         return torch.from_numpy(np.concatenate([self.table.live(name), running]) if self.episodes else running)
 
-    def _read(self, pieces: Pieces, weight: np.ndarray | None, detach_every: int | None) -> Sample:
+    def _read(self, pieces: Pieces, weight: np.ndarray | None, batching: Batching) -> Sample:
         row, episode, first, acted, prefix = (part.numpy() for part in pieces)
         number = self.table.head + episode
-        layout = Placement(row, acted + 1)
+        layout = Placement(row, acted + 1, least=batching.width)
         fields = self._gather(layout, number, first)
         fields["mask"] &= layout.place(layout.offset < acted[layout.piece])
         behaviour = {}
@@ -192,7 +192,7 @@ class Replay:
             state0=self._states_at(number[heads], (first - prefix)[heads]),
             behaviour=behaviour,
             prefix=before,
-            detach_every=detach_every,
+            detach_every=batching.detach_every,
         )
         metrics = {
             "batch/rows": layout.rows,

@@ -28,6 +28,7 @@ class Segment(Batching):
         (Kapturowski et al. 2019, R2D2)
     overlap: acted slots that a segment shares with the one before
     running: draw from episodes that have not ended yet, too, as far as their slots have a successor
+    pad: pad all rows to `length`, even if every segment in the batch is shorter (published with SBB, Morad et al. 2024)
     detach_every: slots of a row between cuts of the gradient through the state
     """
 
@@ -39,6 +40,7 @@ class Segment(Batching):
         burn_in: NonNegativeInt = 0,
         overlap: NonNegativeInt = 0,
         running: bool = False,
+        pad: bool = False,
         detach_every: PositiveInt | None = None,
     ):
         if length is None and (burn_in or overlap):
@@ -48,10 +50,13 @@ class Segment(Batching):
             raise UserError(f"batching.overlap={overlap}: must be less than batching.length={length}")
         if length is None and running:
             raise UserError("batching.running=true: whole episodes have ended; e.g. batching.length=64")
+        if length is None and pad:
+            raise UserError("batching.pad=true: whole episodes have no length to pad to; e.g. batching.length=64")
         if burn_in and init_state == "recompute":
             raise UserError(f"batching.burn_in={burn_in}: init_state=recompute reads all slots before a row already")
         self.length, self.num_rows, self.init_state = length, rows, init_state
         self.burn_in, self.overlap, self.running, self.detach_every = burn_in, overlap, running, detach_every
+        self.width = length + 1 if length is not None and pad else 0
 
     def rows(self, streams: Batch) -> Rows:
         T, spans = streams.shape[1], Spans.of(streams.start)
@@ -68,6 +73,7 @@ class Segment(Batching):
     def on_policy_problem(self) -> str | None:
         other_state = None if self.init_state == "stored" else self.init_state
         asked = {"rows": self.num_rows, "init_state": other_state, "burn_in": self.burn_in, "overlap": self.overlap}
+        asked |= {"pad": bool(self.width)}
         keys = ", ".join(f"{name}={value}" for name, value in asked.items() if value)
         return f"{keys}: for replay only; on-policy rows begin with the state that acting had" if keys else None
 

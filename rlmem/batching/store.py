@@ -198,17 +198,18 @@ class Placement:
 
     row: [P], the row of each piece, ascending from 0 without gaps
     shown: [P], slots of each piece, S in all
+    least: the least width
     piece, offset: [S], the piece that each slot belongs to, and its number there
     rows, width: R and T
     """
 
-    def __init__(self, row: np.ndarray, shown: np.ndarray, right: bool = False):
+    def __init__(self, row: np.ndarray, shown: np.ndarray, right: bool = False, least: int = 0):
         ends = np.cumsum(shown)
         self.piece = np.repeat(np.arange(len(row)), shown)
         self.offset = np.arange(ends[-1]) - (ends - shown)[self.piece]
         self.rows = int(row[-1]) + 1
         in_row = np.bincount(row, shown, self.rows).astype(np.int64)
-        self.width = int(in_row.max())
+        self.width = max(least, int(in_row.max()))
         self.pad_fraction = 1 - float(ends[-1]) / (self.rows * self.width)
         shift = np.arange(self.rows) * self.width - (np.cumsum(in_row) - in_row)
         if right:

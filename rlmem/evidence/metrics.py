@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import inf
+from math import inf, nan
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +52,8 @@ REDUCTIONS: dict[str, Reduction] = {
     "late_15": lambda steps, values: _late(values, 15),
     "area": _area,
 }
+GIVEN = re.compile(r"(?P<metric>.+) given (?P<other>.+) >= (?P<least>\S+)")
+"""The metrics `METRIC given OTHER >= LEAST`: METRIC of the runs whose OTHER is at least LEAST, NaN of the others."""
 METRICS = {name: tuple(entry) for name, entry in plainyaml.read(Path(__file__).with_name("metrics.yaml")).items()}
 """Name of a metric -> its description, its key of metrics.jsonl, and the name of its reduction.
 
@@ -118,8 +120,17 @@ def reference_of(task: str) -> Reference:
 
 
 def curve_key(metric: str) -> str:
-    """The key of metrics.jsonl behind a metric, for its learning curve."""
+    """The key of metrics.jsonl behind a metric, or behind the first part of one of GIVEN, for its learning curve."""
+    if match := GIVEN.fullmatch(metric):
+        own, _ = map(curve_key, match.group("metric", "other"))
+        return own
     return GREEDY if metric.startswith("analysis/") else made_of(metric.removeprefix(NORMALISED))[0]
+
+
+def in_tables(metric: str, values: ArrayLike) -> Array:
+    """The values of a metric over runs that tables and expectations are about: of GIVEN, those that are not NaN."""
+    values = np.asarray(values, dtype=np.float64)
+    return values[~np.isnan(values)] if GIVEN.fullmatch(metric) else values
 
 
 def made_of(metric: str) -> tuple[str, Reduction]:
@@ -136,6 +147,8 @@ def made_of(metric: str) -> tuple[str, Reduction]:
 
 def in_words(metric: str) -> str:
     """The description of a metric, or its name if it has none."""
+    if match := GIVEN.fullmatch(metric):
+        return f"{in_words(match['metric'])} of the runs with {in_words(match['other'])} of at least {match['least']}"
     plain = metric.removeprefix(NORMALISED)
     scale = "" if plain == metric else " (a random policy's return is 0, an expert's 100)"
     if match := STEPS_TO.fullmatch(plain):
@@ -153,6 +166,11 @@ def read(run: RunRecord, metrics: Sequence[str], task: str | None = None) -> dic
     values = {}
     for metric in metrics:
         plain, value = metric.removeprefix(NORMALISED), None
+        if match := GIVEN.fullmatch(metric):
+            own, other = (read(run, [name], task).get(name) for name in match.group("metric", "other"))
+            if own is not None and other is not None:
+                values[metric] = own if other >= float(match["least"]) else nan
+            continue
         # Only a run that has a value has a directory, which names its task.
         scale = lambda name=metric: scale_of(name, task or _task_of(run), run.run_dir)  # noqa: E731
         if plain.startswith("analysis/"):
@@ -233,6 +251,7 @@ def range_of_key(key: str, env: str, wrapper: str = "[]") -> Range:
 def range_of(metric: str, overrides: Sequence[str]) -> Range:
     """The least and the greatest value of a metric of runs with these overrides."""
     chosen = {"env": str(default_choices()["env"]), "wrapper": "[]"} | dict(o.partition("=")[::2] for o in overrides)
+    metric = metric.partition(" given ")[0]
     plain, env = metric.removeprefix(NORMALISED), chosen.get("env.id", chosen["env"])
     try:
         key = plain if plain.startswith("analysis/") else made_of(plain)[0]

@@ -53,7 +53,7 @@ def print_outcome(outcome: Outcome, where: str) -> None:
     states = Counter(record.state for record in outcome.ours)
     counted = ", ".join(f"{number} {state}" for state, number in states.items())
     lines = [
-        *(("note", sentence) for sentence in outcome.misprints()),
+        *(("note", sentence) for sentence in outcome.notes()),
         *(("beside", f"{row}: {about}") for row, about in described(outcome.planned, outcome.records).items()),
         ("claim", " ".join(outcome.planned.experiment.claim.split())),
         ("verdict", f"{verdict.word}: {verdict.why}"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +15,7 @@ import numpy as np
 
 from rlmem.evidence.expect import Finding, Numbers, Scores, Side, State, check, combined
 from rlmem.evidence.experiment import Planned
-from rlmem.evidence.metrics import range_of
+from rlmem.evidence.metrics import GIVEN, in_tables, range_of
 from rlmem.evidence.published import Printed, load, misprints
 from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.registration import change
@@ -128,13 +128,14 @@ class Outcome:
         return Numbers(self.scores(metric), metric is not None or planned.higher, exact, ranges)
 
     def scores(self, metric: str | None = None) -> Scores:
-        """(row, column) -> the metric of the runs that count, [seed], sorted by seed."""
+        """(row, column) -> the metric of the runs that count, [seed], sorted by seed; see also `in_tables`."""
         wanted = metric or self.planned.metric
         runs: dict[tuple[str, str], list[float]] = defaultdict(list)
         for record in sorted(self.records, key=lambda record: record.seed):
             if self.counts(record, wanted):
                 runs[record.row, record.column].append(record.metrics[wanted])
-        return {cell: np.array(values) for cell, values in runs.items()}
+        tabled = ((cell, in_tables(wanted, values)) for cell, values in runs.items())
+        return {cell: values for cell, values in tabled if len(values)}
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -151,11 +152,15 @@ class Outcome:
         marks = [changed, old, f"verdict by the present ones: {verdict.word}", verdict.changed]
         return replace(verdict, changed="; ".join(filter(None, marks)))
 
-    def misprints(self) -> list[str]:
-        """A sentence for every number of the paper's table that contradicts other numbers in it."""
+    def notes(self) -> list[str]:
+        """A sentence for every misprint in the paper's table, and for every metric that leaves runs out."""
         numbers = _numbers(self.planned)
         ours = [misprint for misprint in (misprints() if numbers else ()) if misprint.published in numbers]
-        return [f"misprint in {misprint.published.item}: {misprint.reason}" for misprint in ours]
+        notes = [f"misprint in {misprint.published.item}: {misprint.reason}" for misprint in ours]
+        for metric in filter(GIVEN.fullmatch, (self.planned.metric, *self.planned.experiment.also)):
+            out = Counter(f"{r.row} {r.column}".strip() for r in self.ours if np.isnan(r.metrics.get(metric, 0)))
+            notes.append(f"{metric}: runs left out: {', '.join(f'{n} of {cell}' for cell, n in out.items()) or 'none'}")
+        return notes
 
 
 def _verdict(outcome: Outcome) -> Verdict:

@@ -252,12 +252,12 @@ def facts_of(records: Sequence[Record]) -> dict[str, str]:
 
 
 def departures(outcome: Outcome) -> list[tuple[str, str]]:
-    """(reason, cells) of every exception at this budget, every cell left out, and every misprint of the paper."""
+    """(reason, cells) of every exception at this budget, every cell left out, and every note on its numbers."""
     cells: dict[str, list[str]] = defaultdict(list)
     for cell in outcome.planned.cells():
         for reason in cell.reasons:
             cells[reason].append(cell.name)
-    cells |= {sentence: [] for sentence in outcome.misprints()}
+    cells |= {sentence: [] for sentence in outcome.notes()}
     for (row, column), reason in outcome.planned.skipped().items():
         cells[f"left out: {reason}"].append(f"{row}/{column}" if column else row)
     return [(reason, _which(names)) for reason, names in cells.items()]

@@ -30,6 +30,7 @@ SCHEMES = {
     "burn-in": Segment(3, init_state="zero", burn_in=2),
     "recompute": Segment(2, init_state="recompute"),
     "running": Segment(3, init_state="zero", running=True),
+    "padded": Segment(8, rows=3, init_state="zero", pad=True),
     "recompute running": Segment(2, init_state="recompute", running=True),
 }
 
@@ -289,6 +290,16 @@ def test_segments_are_drawn_uniformly_over_the_replay(length, overlap):
     drawn = Tally(zip(pieces.episode.tolist(), pieces.first.tolist(), pieces.acted.tolist(), strict=True))
     assert set(drawn) == set(segments)
     assert sum((n - 40) ** 2 / 40 for n in drawn.values()) < len(segments) + 4 * (2 * len(segments)) ** 0.5
+
+
+def test_padded_segments_have_equal_widths_and_show_the_same_slots():
+    replay, seed = replay_of(2, 3), torch.Generator().manual_seed
+    schemes = (Segment(5, rows=4, init_state="zero", pad=pad) for pad in (False, True))
+    short, padded = (replay.sample(scheme, 1, seed(1)) for scheme in schemes)
+    assert short.episode.shape[1] <= 4 and padded.episode.shape == (4, 6)
+    width = short.episode.shape[1]
+    assert torch.equal(padded.batch.obs[:, :width], short.batch.obs) and not padded.batch.obs[:, width:].any()
+    assert (padded.episode[:, width:] == -1).all() and not padded.batch.mask[:, width:].any()
 
 
 def test_tapes_draw_episodes_uniformly():

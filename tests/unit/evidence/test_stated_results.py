@@ -91,7 +91,7 @@ def test_the_shipped_results_support_what_a_sentence_states():
 
 
 def test_what_was_found_among_many_comparisons_is_said_of_these_runs_only():
-    """A sentence about memories in general states what an expectation of the item says, with the state of its verdict."""
+    """A sentence about memories in general states an expectation of the item, with the state that its verdict has."""
     for page, sentence, item, text in STATED:
         (expectation, said), verdict = meaning(text), outcome(item).verdict
         foreseen = {(finding.text, finding.where): finding.state for finding in verdict.findings}

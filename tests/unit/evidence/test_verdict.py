@@ -1,5 +1,6 @@
 """Verdicts: expectations that intervals support, contradict or leave undecided, and numbers that match printed ones."""
 
+import json
 from dataclasses import replace
 from math import nan
 from pathlib import Path
@@ -11,16 +12,19 @@ from made_results import item_text
 from scipy import stats as scipy_stats
 
 from rlmem import make_env
+from rlmem.core.errors import UserError
 from rlmem.evidence import catalog, expect
 from rlmem.evidence.catalog import read
 from rlmem.evidence.expect import Finding, Numbers, Untestable, check, parse, parse_all
 from rlmem.evidence.experiment import Experiment
-from rlmem.evidence.metrics import range_of, range_of_key, range_of_returns
+from rlmem.evidence.metrics import GREEDY, curve_key, range_of, range_of_key, range_of_returns
+from rlmem.evidence.metrics import read as read_metrics
 from rlmem.evidence.published import load as published
 from rlmem.evidence.records import Record
 from rlmem.evidence.registration import Look, Registration
 from rlmem.evidence.statistics import ANY, Range, Sample, contrast, mean_bound, runs_to_decide
 from rlmem.evidence.verdict import MEAN, Outcome, Verdict, _printed
+from rlmem.record.facts import RunRecord
 
 RNG = np.random.default_rng
 
@@ -37,6 +41,37 @@ def findings(
 
 def states(*texts: str, **given) -> list[str]:
     return [finding.state for finding in findings(*texts, **given)]
+
+
+# --- what is counted
+
+
+def test_a_metric_that_is_given_another_leaves_runs_out_and_tables_say_how_many(tmp_path):
+    metric, file = "best_eval given final_eval >= 0.9", tmp_path / "holding.yaml"
+    assert (curve_key(metric), range_of(metric, ["env=repeat_first"])) == (GREEDY, (-1, 1))
+    with pytest.raises(UserError, match="best_evil"):
+        curve_key("best_eval given best_evil >= 0.9")
+    returns = [(1.0, 0.5), (0.8, 1.0), (0.7, 0.9), (0.75, 0.9), (0.1, 0.9), (0.2, 0.9), (0.9, 0.2)]
+    values = []
+    for best, last in returns:
+        rows = [{"step": i, GREEDY: value} for i, value in enumerate((best, last))]
+        (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        values.append(read_metrics(RunRecord(tmp_path), [metric])[metric])
+    assert np.isnan(values).tolist() == [last < 0.9 for _, last in returns]
+    file.write_text(
+        item_text("holding").replace("metric: final_eval", f"metric: {metric}").replace("seeds: 3", "seeds: 4")
+    )
+    runs = {("a", ""): values[:4], ("b", ""): values[4:] + values[-1:]}
+    held = outcome(read(file, own=True), "laptop", runs)
+    assert {cell: kept.tolist() for cell, kept in held.scores().items()} == {
+        ("a", ""): [1.0, 0.9, 0.9],
+        ("b", ""): [0.9, 0.9],
+    }
+    assert [cell.ours.n for cell in held.verdict.cells] == [3, 2] and held.verdict.word == "undecided"
+    assert held.notes() == [f"{metric}: runs left out: 1 of a, 2 of b"]
+    runs["b", ""] = [nan] * 4
+    held = outcome(read(file, own=True), "laptop", runs)
+    assert held.verdict.word == "not tested here" and ("b", "") not in held.scores()
 
 
 # --- intervals
@@ -529,12 +564,12 @@ def test_what_cannot_be_tested_is_never_a_difference(tmp_path, table):
 
 
 def test_the_misprints_of_a_table_are_said(table):
-    (said,) = outcome(table, "paper", {}).misprints()
+    (said,) = outcome(table, "paper", {}).notes()
     assert "LRU" in said and "87.58" in said
     shm = catalog.find("shm/table1")
-    (said,) = Outcome(shm.at("paper"), []).misprints()
+    (said,) = Outcome(shm.at("paper"), []).notes()
     assert "AutoencodeMedium of FFM repeats AutoencodeEasy" in said
-    assert Outcome(catalog.find("ffm/table4").at("paper"), []).misprints() == []
+    assert Outcome(catalog.find("ffm/table4").at("paper"), []).notes() == []
 
 
 PUBLISHED = [name for name in catalog.names() if catalog.find(name).published]
