@@ -71,7 +71,7 @@ def test_a_metric_that_is_given_another_leaves_runs_out_and_tables_say_how_many(
     assert held.notes() == [f"{metric}: runs left out: 1 of a, 2 of b"]
     runs["b", ""] = [nan] * 4
     held = outcome(read(file, own=True), "laptop", runs)
-    assert held.verdict.word == "not tested here" and ("b", "") not in held.scores()
+    assert held.verdict.word == "not testable here" and ("b", "") not in held.scores()
 
 
 # --- intervals
