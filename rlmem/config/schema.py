@@ -73,6 +73,7 @@ class Evaluation:
     every: Positive | None
     episodes: Positive
     max_steps: Positive | None
+    own_episodes: bool
     video_every: Positive | None
     stop_at: float | None
 

@@ -10,11 +10,13 @@ from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any
 
-TABLES: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("moved.json").read_text(encoding="utf-8"))
-MOVED = TABLES["moved"]
+TABLES: dict[str, Any] = json.loads(Path(__file__).with_name("moved.json").read_text(encoding="utf-8"))
+MOVED: dict[str, str] = TABLES["moved"]
 """Old dotted name of a package, module or class -> the present one."""
-HASHED = TABLES["hashed"]
+HASHED: dict[str, str] = TABLES["hashed"]
 """Present dotted name of a class -> its name in hashes of configurations, which a move must not change."""
+ADDED: list[str] = TABLES["added"]
+"""Keys with their defaults, in JSON, that configurations did not have at first, and their hashes leave out."""
 
 
 def current(name: str) -> str:

@@ -17,7 +17,7 @@ from rlmem.config.paths import shipped_options
 from rlmem.core.command import Stopped
 from rlmem.core.errors import UserError, extra
 from rlmem.core.hardware import cores
-from rlmem.core.moved import HASHED
+from rlmem.core.moved import ADDED, HASHED
 from rlmem.jobs.manifest import Job, Manifest, holds_sweep
 from rlmem.jobs.multirun import check_jobs
 from rlmem.jobs.pool import Options, Pool, shared_gpus
@@ -92,6 +92,8 @@ def config_hash(config: Config) -> str:
     text = json.dumps(values, sort_keys=True, default=str)
     for present, hashed in HASHED.items():
         text = text.replace(f'"{present}"', f'"{hashed}"')
+    for added in ADDED:
+        text = text.replace(f"{added}, ", "")
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

@@ -228,7 +228,8 @@ class Loop(ABC):
     def _play(self) -> Results:
         """The results of an evaluation; its samples are of the present exploration."""
         training, asked = self.training, self.evaluation
-        how = asked.episodes, training.streams, training.device, asked.max_steps, self.notices.say, self.exploration
+        streams, say = training.evaluation_streams, self.notices.say
+        how = asked.episodes, streams, training.device, asked.max_steps, say, self.exploration
         try:
             with closing(training.make_env(asked.episodes)) as env:
                 return self.algo.evaluate(self.agent, env, Request(*how))

@@ -73,6 +73,7 @@ class Training:
     num_envs: environments of this process, or the rows that a supervised algorithm reads side by side
     make_env: makes at most so many environments for an evaluation
     make_actor: makes the environments and the agent of an actor in another process; picklable
+    evaluation_streams: the random streams of evaluations
     """
 
     algo: Any
@@ -85,6 +86,7 @@ class Training:
     num_envs: int
     make_env: Callable[[int], VectorEnv]
     make_actor: Callable[[], tuple[VectorEnv, Agent]]
+    evaluation_streams: Streams
 
 
 @dataclass(kw_only=True)

@@ -1,5 +1,6 @@
 """From a checked configuration to the parts of a run, which fit its machine; nothing is written here."""
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -120,7 +121,13 @@ def assemble(config: Config, num_envs: int | None = None, dry_run: bool = False)
     if learns and not (dry_run and getattr(env, "num_envs", 1) == 1):
         require_number(config, env, asked)
     makers = partial(_make_evaluation_envs, config), partial(_make_actor, config)
-    return Parts(algo, settings, streams, device, env, agent, batching, rows, *makers, config, plan, outline)
+    evaluation = streams
+    if settings.evaluation.own_episodes:
+        learner = json.dumps([config.values["memory"], config.values["algo"]], sort_keys=True, default=str)
+        evaluation = Streams(streams.int(f"evaluation/{learner}"))
+    return Parts(
+        algo, settings, streams, device, env, agent, batching, rows, *makers, evaluation, config, plan, outline
+    )
 
 
 def _make_evaluation_envs(config: Config, number: int) -> VectorEnv:

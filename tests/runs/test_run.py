@@ -21,6 +21,7 @@ from rlmem.core.errors import UserError
 from rlmem.evidence.page.groups import of_runs
 from rlmem.record.checkpoint import Checkpoints
 from rlmem.record.recorder import read_jsonl
+from rlmem.run.assemble import assemble
 from rlmem.run.evaluate import evaluate_run
 from rlmem.run.train import plan, resume, train
 
@@ -231,6 +232,18 @@ def test_evaluation_has_its_own_streams_and_takes_other_levels(run_dir):
     assert len(read_jsonl(run_dir / "eval.jsonl")) == 5
     with pytest.raises(UserError, match=r"algo\.lr"):
         evaluate_run(run_dir, episodes=1, overrides=["algo.lr=1"])
+
+
+def test_evaluations_of_other_memories_may_play_episodes_of_their_own():
+    def episodes(*overrides: str) -> int:
+        return assemble(load([*SHORT, *overrides]), dry_run=True).evaluation_streams.int("evaluation/env")
+
+    shared, own = episodes("memory=lstm"), "evaluation.own_episodes=true"
+    assert (
+        shared == episodes("memory=gru")
+        and len({shared, episodes("memory=lstm", own), episodes("memory=gru", own)}) == 3
+    )
+    assert episodes("memory=lstm", own) == episodes("memory=lstm", own, "total_steps=999")
 
 
 def test_a_directory_that_cannot_be_written_is_said(in_tmp):

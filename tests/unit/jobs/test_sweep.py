@@ -130,6 +130,7 @@ def test_equal_runs_have_equal_hashes():
     [
         ("memory=gru env=repeat_first", "4b7efcdb944e"),
         ("memory=s5 algo=pqn", "e6d8fa7d257f"),
+        ("memory=gru batching=segment", "65fd435048a4"),
         ("algo=classify env=temporal_order memory=lstm", "1af75d1680f4"),
     ],
 )
