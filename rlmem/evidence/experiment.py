@@ -238,10 +238,11 @@ class Planned:
     def tests_means(self) -> bool:
         """True if means over the columns of the budget are what the expectations are about.
 
-        Those that the budget takes over from the experiment are about all of its columns.
+        Those that the budget takes over from the experiment are about all columns of the budget `paper`.
         """
-        columns = _among(self.experiment.columns, self.chosen.columns)
-        return self.chosen.expect is not None or len(columns) == len(self.experiment.columns)
+        budgets = self.chosen, self.experiment.budget("paper")
+        own, whole = (_among(self.experiment.columns, budget.columns) for budget in budgets)
+        return self.chosen.expect is not None or {*whole} <= {*own}
 
     @property
     def at_full_scale(self) -> bool:
