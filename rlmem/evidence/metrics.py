@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import log, nan
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +45,7 @@ def _reached(value: float) -> Reduction:
 
 REDUCTIONS: dict[str, Reduction] = {
     "last": lambda steps, values: float(values[-1]),
+    "log_last": lambda steps, values: float(np.log(values[-1])) if values[-1] > 0 else np.nan,
     "best": lambda steps, values: float(np.fmax.reduce(values)),  # NaNs are ignored
     "least": lambda steps, values: float(np.fmin.reduce(values)),
     "late": lambda steps, values: _late(values, 5),
@@ -55,12 +55,10 @@ REDUCTIONS: dict[str, Reduction] = {
 METRICS = {name: tuple(entry) for name, entry in plainyaml.read(Path(__file__).with_name("metrics.yaml")).items()}
 """Name of a metric -> its description, its key of metrics.jsonl, and the name of its reduction.
 
-`last KEY`, `best KEY`, `least KEY`, `late KEY` and `area KEY` are metrics of any key, too; see also `STEPS_TO`.
+`last KEY`, `log_last KEY`, `best KEY`, `least KEY`, `late KEY` and `area KEY` are metrics of any key, too; see also `STEPS_TO`.
 """
 NORMALISED = "normalised "
 """Prefix of a metric on a scale where a random policy has 0 and an expert 100 (`Reference`)."""
-LOG = "log "
-"""Prefix of a metric whose natural logarithm is taken: differences between rows are logarithms of ratios."""
 BESIDE = ("final_eval", "best_eval", "mmer", "final_train")
 """The metrics that are read from every training run, whatever the table shows."""
 MOST = 200
@@ -119,9 +117,6 @@ def curve_key(metric: str) -> str:
 
 def made_of(metric: str) -> tuple[str, Reduction]:
     """The key of metrics.jsonl behind a metric, and the reduction of its values over a run. Raises UserError."""
-    if metric.startswith(LOG):
-        key, reduce = made_of(metric.removeprefix(LOG))
-        return key, lambda steps, values: log(value) if (value := reduce(steps, values)) > 0 else nan
     if match := STEPS_TO.fullmatch(metric):
         return GREEDY, _reached(float(match[1]))
     how, _, key = metric.partition(" ")
@@ -134,8 +129,6 @@ def made_of(metric: str) -> tuple[str, Reduction]:
 
 def in_words(metric: str) -> str:
     """The description of a metric, or its name if it has none."""
-    if metric.startswith(LOG):
-        return f"natural logarithm of {in_words(metric.removeprefix(LOG))}"
     plain = metric.removeprefix(NORMALISED)
     scale = "" if plain == metric else " (a random policy's return is 0, an expert's 100)"
     if match := STEPS_TO.fullmatch(plain):
@@ -228,7 +221,7 @@ def range_of(metric: str, overrides: Sequence[str]) -> Range:
         key = made_of(metric)[0]
     except UserError:  # an analysis
         return ANY
-    return ANY if metric.startswith(("steps_to_", LOG)) else range_of_key(key, chosen["env"], chosen["wrapper"])
+    return ANY if metric.startswith(("steps_to_", "log_")) else range_of_key(key, chosen["env"], chosen["wrapper"])
 
 
 def mean_range(ranges: Sequence[Range]) -> Range:
