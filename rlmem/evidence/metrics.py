@@ -55,7 +55,8 @@ REDUCTIONS: dict[str, Reduction] = {
 METRICS = {name: tuple(entry) for name, entry in plainyaml.read(Path(__file__).with_name("metrics.yaml")).items()}
 """Name of a metric -> its description, its key of metrics.jsonl, and the name of its reduction.
 
-`last KEY`, `log_last KEY`, `best KEY`, `least KEY`, `late KEY` and `area KEY` are metrics of any key, too; see also `STEPS_TO`.
+`last KEY`, `log_last KEY`, `best KEY`, `least KEY`, `late KEY` and `area KEY` are metrics of any key, too; see also
+`STEPS_TO`.
 """
 NORMALISED = "normalised "
 """Prefix of a metric on a scale where a random policy has 0 and an expert 100 (`Reference`)."""
