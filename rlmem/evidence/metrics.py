@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import inf, log, nan
+from math import inf, nan
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +46,7 @@ def _reached(value: float) -> Reduction:
 
 REDUCTIONS: dict[str, Reduction] = {
     "last": lambda steps, values: float(values[-1]),
+    "log_last": lambda steps, values: float(np.log(values[-1])) if values[-1] > 0 else np.nan,
     "best": lambda steps, values: float(np.fmax.reduce(values)),  # NaNs are ignored
     "least": lambda steps, values: float(np.fmin.reduce(values)),
     "late": lambda steps, values: _late(values, 5),
@@ -57,12 +58,11 @@ GIVEN = re.compile(r"(?P<metric>.+) given (?P<other>.+) >= (?P<least>\S+)")
 METRICS = {name: tuple(entry) for name, entry in plainyaml.read(Path(__file__).with_name("metrics.yaml")).items()}
 """Name of a metric -> its description, its key of metrics.jsonl, and the name of its reduction.
 
-`last KEY`, `best KEY`, `least KEY`, `late KEY` and `area KEY` are metrics of any key, too; see also `STEPS_TO`.
+`last KEY`, `log_last KEY`, `best KEY`, `least KEY`, `late KEY` and `area KEY` are metrics of any key, too; see also
+`STEPS_TO`.
 """
 NORMALISED = "normalised "
 """Prefix of a metric on a scale where a random policy has 0 and an expert 100 (`Reference`)."""
-LOG = "log "
-"""Prefix of a metric whose natural logarithm is taken: differences between rows are logarithms of ratios."""
 BESIDE = ("final_eval", "best_eval", "mmer", "final_train")
 """The metrics that are read from every training run, whatever the table shows."""
 MOST = 200
@@ -137,9 +137,6 @@ def in_tables(metric: str, values: ArrayLike) -> Array:
 
 def made_of(metric: str) -> tuple[str, Reduction]:
     """The key of metrics.jsonl behind a metric, and the reduction of its values over a run. Raises UserError."""
-    if metric.startswith(LOG):
-        key, reduce = made_of(metric.removeprefix(LOG))
-        return key, lambda steps, values: log(value) if (value := reduce(steps, values)) > 0 else nan
     if match := STEPS_TO.fullmatch(metric):
         return GREEDY, _reached(float(match[1]))
     how, _, key = metric.partition(" ")
@@ -154,8 +151,6 @@ def in_words(metric: str) -> str:
     """The description of a metric, or its name if it has none."""
     if match := GIVEN.fullmatch(metric):
         return f"{in_words(match['metric'])} of the runs with {in_words(match['other'])} of at least {match['least']}"
-    if metric.startswith(LOG):
-        return f"natural logarithm of {in_words(metric.removeprefix(LOG))}"
     plain = metric.removeprefix(NORMALISED)
     scale = "" if plain == metric else " (a random policy's return is 0, an expert's 100)"
     if match := STEPS_TO.fullmatch(plain):
@@ -264,7 +259,7 @@ def range_of(metric: str, overrides: Sequence[str]) -> Range:
         key = plain if plain.startswith("analysis/") else made_of(plain)[0]
     except UserError:  # a measurement
         return ANY
-    known = ANY if plain.startswith(("steps_to_", LOG)) else range_of_key(key, env, chosen["wrapper"])
+    known = ANY if plain.startswith(("steps_to_", "log_")) else range_of_key(key, env, chosen["wrapper"])
     if plain == metric:
         return known
     least, most = expert_normalised(known, GAMES[env]) if env in GAMES else ANY

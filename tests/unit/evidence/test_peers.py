@@ -67,15 +67,10 @@ def test_the_first_evaluation_at_nine_tenths_of_the_scale_is_found_in_steps():
     assert metrics.reduced("steps_to_431.5", points) == 30
 
 
-def test_the_logarithm_of_a_metric_is_that_of_its_reduced_value():
-    points = [(10, 8.0), (20, 2.0)]
-    assert metrics.reduced("log last eval/mse", points) == pytest.approx(np.log(2))
-    assert metrics.reduced("log area eval/mse", points) == pytest.approx(
-        np.log(metrics.reduced("area eval/mse", points))
-    )
-    assert np.isnan(metrics.reduced("log last eval/mse", [(10, 0.0)]))
-    assert metrics.curve_key("log last eval/mse") == "eval/mse"
-    assert metrics.in_words("log final_eval") == "natural logarithm of greedy evaluation return at the end"
+def test_log_last_is_the_logarithm_of_the_last_value():
+    assert metrics.reduced("log_last eval/mse", [(10, 8.0), (20, 2.0)]) == pytest.approx(np.log(2))
+    assert np.isnan(metrics.reduced("log_last eval/mse", [(10, 0.0)]))
+    assert metrics.curve_key("log_last eval/mse") == "eval/mse"
 
 
 def test_a_run_is_normalised_by_the_named_task_or_by_the_id_of_its_game(tmp_path):

@@ -119,7 +119,7 @@ def test_what_is_possible_follows_from_the_metric_and_the_environment():
     for metric, env, wrapper in (
         ("normalised area_eval", "repeat_first", "[]"),
         ("steps_to_0.9", "repeat_first", "[]"),
-        ("log final_eval", "repeat_first", "[]"),
+        ("log_last eval/greedy/return_mean", "repeat_first", "[]"),
         ("last time/cpu", "repeat_first", "[]"),
         ("final_eval", "repeat_first", "[rl2]"),
         ("final_eval", "gym", "[]"),
