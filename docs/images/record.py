@@ -35,7 +35,7 @@ class Picture(NamedTuple):
 
 PICTURES = {
     "run": Picture("rlmem train memory=ffm algo=ppo env=repeat_previous", 118, 24, 16),
-    "verdict": Picture("rlmem reproduce lprnn/figure4 --show", 146, 72, 1),
+    "verdict": Picture("rlmem reproduce lprnn/figure4 --show", 146, 90, 1),
 }
 EACH, LAST = 0.9, 5.0
 """Seconds for which a screen is shown, and the last one."""
