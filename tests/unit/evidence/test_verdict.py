@@ -1,13 +1,15 @@
 """Verdicts: expectations that intervals support, contradict or leave undecided, and numbers that match printed ones."""
 
 import json
+import re
 from dataclasses import replace
 from math import nan
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
-from helpers import fast_only
+from helpers import ROOT, fast_only
 from made_results import item_text
 from scipy import stats as scipy_stats
 
@@ -23,7 +25,7 @@ from rlmem.evidence.published import load as published
 from rlmem.evidence.records import Record
 from rlmem.evidence.registration import Look, Registration
 from rlmem.evidence.statistics import ANY, Range, Sample, contrast, mean_bound, runs_to_decide
-from rlmem.evidence.verdict import MEAN, Outcome, Verdict, _printed
+from rlmem.evidence.verdict import EXIT_CODES, MEAN, Outcome, Verdict, Word, _printed
 from rlmem.record.facts import RunRecord
 
 RNG = np.random.default_rng
@@ -501,6 +503,17 @@ def test_a_failed_run_is_no_number(table):
     made = outcome(table, "laptop", as_printed(table))
     broken = [replace(r, state="failed") if r.row == "GPT" else r for r in made.records]
     assert replace(made, records=broken).verdict.word == "not run"
+
+
+def test_the_words_are_in_one_table_with_their_exit_codes():
+    page = (
+        (ROOT / "docs/experiments.md")
+        .read_text()
+        .partition("<!-- words:begin -->")[2]
+        .partition("<!-- words:end -->")[0]
+    )
+    table = {word: int(code) for word, code in re.findall(r"^\| `(.+?)` \|.*\| (\d+) \|$", page, re.MULTILINE)}
+    assert table == EXIT_CODES and {*table} == {*get_args(Word)}
 
 
 def test_a_contradiction_names_the_scale_of_its_runs(tmp_path):
