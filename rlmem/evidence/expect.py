@@ -266,7 +266,7 @@ def _finding(
 
     A claim is all its expectations together. So each is supported at its own level, while the chance that any of those
     that are true, or about what makes no difference, is contradicted must be small: each gets its share (Bonferroni),
-    and between two rows a contradiction needs enough runs that chance hardly gives their order.
+    and allows for one more run. Between two rows a decision needs so many runs that chance hardly gives their order.
     """
     text = expectation.text.partition(" on ")[0]
     text = text.replace(ALL, left) if expectation.left == ALL else text
@@ -278,7 +278,8 @@ def _finding(
     against = 1 - (1 - level) / among
     span = numbers.range_of_mean(columns)
     margins = list(_margins(expectation, ours, theirs, numbers.higher, span))
-    one_more = expectation.sign in ("=", ">=") or not isinstance(right, str)
+    unequal = len({*ours.numbers, *theirs.numbers}) > 1
+    one_more = unequal or expectation.sign in ("=", ">=") or not isinstance(right, str)
     low, high = numbers.range_of_mean(beside) if isinstance(right, str) else (right, right)
     difference, values = combined((1, ours), (-1, theirs)), [combined((1, side)).value for side in (ours, theirs)]
     low, high = difference.bounds(level, (span[0] - high, span[1] - low), one_more)
@@ -287,11 +288,11 @@ def _finding(
         runs = [Side(number=float(run)) for run in ours.samples[0].runs]
         fits = [all(m.value > 0 for m in _margins(expectation, run, theirs, numbers.higher, span)) for run in runs]
         finding = replace(finding, runs=f"{sum(fits)} of {len(fits)}")
-    if all(margin.bounds(level, one_more=one_more)[0] > 0 for margin in margins):
-        return replace(finding, state="supported")
     by_chance = prod(1 / comb(n + m, n) for n, m in zip(ours.numbers, theirs.numbers, strict=False))
-    enough = not theirs.samples or not ours.samples or by_chance < 1.001 * (1 - against)
-    if enough and any(margin.bounds(against, one_more=one_more)[1] < 0 for margin in margins):
+    enough = lambda level: not (ours.samples and theirs.samples) or by_chance < 1.001 * (1 - level)  # noqa: E731
+    if enough(level) and all(margin.bounds(level, one_more=one_more)[0] > 0 for margin in margins):
+        return replace(finding, state="supported")
+    if enough(against) and any(margin.bounds(against, one_more=True)[1] < 0 for margin in margins):
         return replace(finding, state="contradicted")
     if min((*ours.numbers, *theirs.numbers), default=2) < 2:  # one run has no spread
         return finding

@@ -6,7 +6,7 @@ of a reproduction. The budget `smoke` is never judged, so its runs do not count.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
@@ -90,10 +90,20 @@ class Registration:
         first = {look.seeds: look for look in reversed(looks)}.values()
         return replace(self.begun(other.first_run), looks=tuple(reversed(first)))
 
+    def allowed(self, looks: int) -> int:
+        """How often all seeds may be looked at: `looks`, if they were registered before the first look; else once."""
+        first = self.looks[0].date if self.looks else None
+        planned = [version.registered for version in self.versions if version.looks == looks]
+        return looks if first is None or any(map(_before(first), planned)) else 1
+
     def earlier(self, seeds: Sequence[int]) -> list[Look]:
         """The looks at some of these seeds before the first one at exactly these."""
         before = takewhile(lambda look: {*look.seeds} != {*seeds}, self.looks)
         return [look for look in before if {*look.seeds} & {*seeds}]
+
+
+def _before(date: str) -> Callable[[str], bool]:
+    return lambda other: datetime.fromisoformat(other) < datetime.fromisoformat(date)
 
 
 def stamp(time: datetime) -> str:
@@ -155,6 +165,8 @@ def change(version: Version, registration: Registration) -> str | None:
     version: the expectations as they are now
     """
     before = registration.before_runs
+    if before and before == version and before.registered == registration.first_run:
+        return f"expectations have the date of the first results ({before.registered[:10]}), and may be younger"
     if registration.first_run is None or before == version or not (before or version.expect):
         return None
     later = registration.versions[registration.versions.index(before) + 1 if before else 0 :]

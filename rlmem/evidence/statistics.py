@@ -296,13 +296,13 @@ class Contrast:
         """The bounds if every sample could have had one more run, at the end of the range of its values.
 
         The bounds of the single means (`mean_bound`) are combined as MOVER combines them (Zou and Donner 2008, Stat.
-        Med. 27). A sample without a finite end adds nothing on that side.
+        Med. 27). Where no end is known, a sample adds nothing on that side if it varies; equal runs give no bound.
         """
         squares = [0.0, 0.0]
         for weight, runs, possible in self.samples:
             for side, end in enumerate(possible if weight > 0 else possible[::-1]):
-                if isfinite(end):
-                    squares[side] += (weight * (runs.mean() - mean_bound(runs, end, (1 - level) / 2))) ** 2
+                bound = mean_bound(runs, end, (1 - level) / 2) if isfinite(end) or not np.ptp(runs) else runs.mean()
+                squares[side] += (weight * (runs.mean() - bound)) ** 2
         return self.value - squares[0] ** 0.5, self.value + squares[1] ** 0.5
 
 
@@ -310,18 +310,19 @@ def mean_bound(runs: ArrayLike, end: float, tail: float) -> float:
     """The one-sided bound, towards `end`, of the mean of values that do not lie beyond `end`.
 
     It is the quantile at `tail` of the mean of the runs and of one more run at `end`, with weights that are drawn from
-    a flat Dirichlet distribution (Gaffke 2005; Learned-Miller and Thomas 2019, arXiv:1905.06208). For runs that have
-    two values it is Clopper and Pearson's bound: three equal runs at 1 say that the mean is above tail^(1/3), which is
-    0.29 for a tail of 2.5 %. The density of that weighted mean is a B-spline (Curry and Schoenberg 1966).
+    a flat Dirichlet distribution (Gaffke 2005). That it holds for all distributions is conjectured (Learned-Miller and
+    Thomas 2019, arXiv:1905.06208). For runs that have two values it is Clopper and Pearson's bound: three equal runs
+    at 1 show a mean above tail^(1/3), which is 0.29 for a tail of 2.5 %. The density of that weighted mean is a
+    B-spline (Curry and Schoenberg 1966).
     """
     from scipy.interpolate import BSpline  # they take long to import, and most commands do not need them
     from scipy.optimize import brentq
 
     values = np.asarray(runs, dtype=np.float64)
-    sign = 1.0 if end <= values.min() else -1.0
+    sign = 1.0 if end <= values.mean() else -1.0
     knots = np.sort(sign * np.append(values, end))
     least, width = knots[0], np.ptp(knots)
-    if width == 0 or end in (-inf, inf):
+    if width in (0, inf):
         return float(end)
     below = BSpline.basis_element((knots - least) / width, extrapolate=False).antiderivative()
     whole, last = float(below(1 - ROUNDING)), 1 - ROUNDING

@@ -194,12 +194,12 @@ def _numbers(outcome: Outcome, to_read: bool) -> Table:
 
 def _expected(outcome: Outcome, to_read: bool) -> list[Table]:
     """What is expected of the numbers and how it came out, if anything is."""
-    verdict = outcome.verdict
+    verdict, planned = outcome.verdict, outcome.planned
     if not verdict.findings:
         return []
-    level = f"{100 * POCOCK[outcome.planned.looks - 1]:.4g} % CI"
+    level = f"{100 * POCOCK[planned.registration.allowed(planned.looks) - 1]:.4g} % CI"
     head = ["what the claim says", "expected", "where", "left", "right", f"difference [{level}]", "came out"]
-    head += ["runs that are so", "seeds that would decide"]
+    head += ["runs that are so", "new seeds that would decide"]
     lines: list[list[Cell]] = [
         [
             f.clause,

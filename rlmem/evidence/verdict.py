@@ -19,7 +19,7 @@ from rlmem.evidence.metrics import GIVEN, in_tables, range_of
 from rlmem.evidence.published import Printed, load, misprints
 from rlmem.evidence.records import Curve, Record
 from rlmem.evidence.registration import change
-from rlmem.evidence.statistics import POCOCK, contrast
+from rlmem.evidence.statistics import LEVEL, POCOCK, contrast
 from rlmem.record.tables import Value
 
 Word = Literal[
@@ -190,11 +190,12 @@ def _verdict(outcome: Outcome) -> Verdict:
 
     table = [beside(*place) for place in places]
     earlier = planned.registration.earlier(planned.seeds)
-    seen = {seed for look in earlier for seed in look.seeds} if len(earlier) >= planned.looks else set()
+    looks = planned.registration.allowed(planned.looks)
+    seen = {seed for look in earlier for seed in look.seeds} if len(earlier) >= looks else set()
     records = [record for record in outcome.records if record.seed not in seen or record.row in peers]
     counted = replace(outcome, records=records)
     tested = planned.expectations if outcome.budget != "smoke" else ()
-    level = POCOCK[planned.looks - 1]
+    level = POCOCK[looks - 1]
     findings = check(tested, counted.numbers(), rows, columns, peers, counted.numbers, level, planned.tests_means)
     dates = ", ".join(look.date[:10] for look in earlier)
     mark = f"seeds {_listed(seen)} were looked at before ({dates}); the verdict counts the others only" if seen else ""
@@ -207,7 +208,7 @@ def _verdict(outcome: Outcome) -> Verdict:
         return Verdict("not run", why, table, findings, mark)
     if outcome.budget == "smoke":
         return Verdict("not testable here", "this budget only shows that it runs", table, findings)
-    likeness = _likenesses(scores, printed, rows, columns, planned.scale) if outcome.budget == "paper" else {}
+    likeness = _likenesses(counted.scores(), printed, rows, columns, planned.scale) if outcome.budget == "paper" else {}
     return Verdict(*_word(planned, findings, likeness), table, findings, mark)
 
 
@@ -234,11 +235,13 @@ def _word(planned: Planned, findings: Sequence[Finding], likeness: Mapping[str, 
     if undecided := by["undecided"]:
         each = "; ".join(f"{f.text} ({f.where or 'all runs'}: {_open(f)})" for f in undecided)
         return "undecided", f"{len(undecided)} of {among}: {each}{beside}"
-    untested, whole = len(by["not tested"]) + len(planned.untestable), len(findings) + len(planned.untestable)
-    left_out = f"; {untested} of {whole} parts of the claim are not tested here" if untested else ""
+    parts = [(clause.clause, False) for clause in planned.untestable]
+    parts += [(finding.clause or f"{finding.text} {finding.where}", finding.state != "not tested") for finding in findings]
+    tested, clauses = {clause for clause, tested in parts if tested}, {clause for clause, _ in parts}
+    few = 2 * len(tested) <= len(clauses) or 2 * sum(tested for _, tested in parts) <= len(parts)
+    left_out = f"; {len(clauses - tested)} of {len(clauses)} clauses are not tested here" if clauses - tested else ""
     if held := by["supported"]:
-        word: Word = "part supported" if 2 * untested >= whole else "supported"
-        return word, f"{len(held)} of {among}{left_out}{beside}"
+        return "part supported" if few else "supported", f"{len(held)} of {among}{left_out}{beside}"
     if of and not findings:
         return (contradicted if "differs" in of else "undecided"), f"{numbers}: {counted}"
     if findings:
@@ -249,7 +252,7 @@ def _word(planned: Planned, findings: Sequence[Finding], likeness: Mapping[str, 
 def _open(finding: Finding) -> str:
     """What an undecided finding has: its interval, its runs, and the seeds that would decide it."""
     parts = [f"between {finding.low:.3g} and {finding.high:.3g}", f"{finding.runs} runs are so" if finding.runs else ""]
-    parts += [f"about {finding.needed} seeds would decide"] if finding.needed else []
+    parts += [f"about {finding.needed} new seeds would decide"] if finding.needed else []
     return "; ".join(filter(None, parts))
 
 
@@ -280,7 +283,10 @@ def _printed(planned: Planned, columns: Sequence[str]) -> dict[tuple[str, str], 
 def _likenesses(
     scores: Scores, printed: Mapping[tuple[str, str], Printed], rows: Sequence[str], columns: list[str], scale: float
 ) -> dict[str, Likeness]:
-    """Row -> whether its numbers are like those printed for its cells, or else for its mean, of which one must be."""
+    """Row -> whether its numbers are like those printed for its cells, or else for its mean, of which one must be.
+
+    They are not if one of them differs, at a level that allows for their number.
+    """
     likeness: dict[str, Likeness] = {}
     for row in rows:
         pairs = [([column], number) for column in columns if (number := printed.get((row, column)))]
@@ -288,11 +294,13 @@ def _likenesses(
             pairs = pairs or [(columns, mean)]
         if pairs:
             sides = [(Numbers(scores).side(row, columns), number) for columns, number in pairs]
-            likeness[row] = _likeness(sides, scale)
+            level = 1 - (1 - LEVEL) / len(sides)
+            single = [_likeness([side], scale, level) for side in sides]
+            likeness[row] = "differs" if "differs" in single else _likeness(sides, scale)
     return likeness
 
 
-def _likeness(pairs: Sequence[tuple[Side | None, Printed]], scale: float) -> Likeness:
+def _likeness(pairs: Sequence[tuple[Side | None, Printed]], scale: float, level: float = LEVEL) -> Likeness:
     """Whether means are on average like printed ones: the equivalence test of two one-sided tests at 2.5 % each.
 
     pairs: the runs of one of our means, and what is printed for it
@@ -309,7 +317,7 @@ def _likeness(pairs: Sequence[tuple[Side | None, Printed]], scale: float) -> Lik
             constant -= number.mean / spread / len(pairs)
         elif not isclose(ours.value, number.mean):
             return "differs"
-    low, high = combined(*sides, constant=constant).bounds()
+    low, high = combined(*sides, constant=constant).bounds(level)
     if low > -MARGIN and high < MARGIN:
         return "matches"
     return "differs" if low >= MARGIN or high <= -MARGIN else "undecided"

@@ -28,7 +28,7 @@ from rlmem.evidence.records import PLACE, SERIES, read_series
 from rlmem.evidence.tables import provenance_problem
 from rlmem.evidence.verdict import Word
 from rlmem.record import figures, rundir
-from rlmem.record.tables import Table, cell_text, csv_text, in_markdown, inert
+from rlmem.record.tables import Cell, Table, cell_text, csv_text, in_markdown, inert
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -118,11 +118,13 @@ def _summary(items: Sequence[Item], shipped: Sequence[str]) -> Table:
     counts["all"] = sum(counts.values(), Counter())
     own = {item.name: item.outcome.planned.experiment for item in items}
     owners = {name: (own.get(name) or catalog.find(name)).runs or name for name in names}
-    lines = []
+    marks = dict.fromkeys(names, "") | {item.name: item.verdict.changed for item in items}
+    lines: list[list[Cell]] = []
     for paper, of in counts.items():
         sets = {owner for name, owner in owners.items() if paper in ("all", name.partition("/")[0])}
         lines.append([paper, sum(of.values()), len(sets), *(of[word] for word in words)])
-    return Table("", ["", "items", "sets of runs", *words], lines)
+        lines[-1].append(sum(bool(marks[name]) for name in names if paper in ("all", name.partition("/")[0])))
+    return Table("", ["", "items", "sets of runs", *words, "changed or looked at before"], lines)
 
 
 def heading(item: Item) -> str:

@@ -207,7 +207,7 @@ def test_rounding_decides_nothing():
     """Of runs that are all equal, no side is better, whatever the sums of their means."""
     for columns in ("xyz", "xyzuv", "xyzuvw"):
         runs = {f"{row}_{column}": [0.9, 0.9] for row in "ab" for column in columns}
-        assert states("a > b", "a < b", "a = b within 0.1", **runs) == ["undecided", "undecided", "supported"]
+        assert states("a > b", "a < b", "a = b within 0.1", **runs) == ["undecided"] * 3
 
 
 def test_an_expectation_may_be_about_another_metric():
@@ -429,7 +429,7 @@ def test_an_equivalence_says_its_seeds_too_and_what_none_would_decide_says_none(
 
 # --- verdicts
 
-TABLE = item_text("scores")
+TABLE = item_text("scores").replace("seeds: 2", "seeds: 3")
 
 
 @pytest.fixture
@@ -451,7 +451,8 @@ def outcome(experiment: Experiment, budget: str, values: dict[tuple[str, str], l
 
 def as_printed(experiment: Experiment) -> dict[tuple[str, str], list[float]]:
     printed = {(n.model, n.task): n.mean for n in published("rethinking_transformers", "table2")}
-    return {(r, c): [printed[r, c] - 0.1, printed[r, c] + 0.1] for r in experiment.rows for c in experiment.columns}
+    runs = lambda mean: [mean - 0.1, mean, mean + 0.1]  # noqa: E731
+    return {(r, c): runs(printed[r, c]) for r in experiment.rows for c in experiment.columns}
 
 
 def test_numbers_as_printed_match_and_only_at_the_paper_s_budget(table):
@@ -470,22 +471,24 @@ def test_numbers_as_printed_match_and_only_at_the_paper_s_budget(table):
 
 def test_the_word_follows_from_the_expectations_and_the_numbers(table):
     values = as_printed(table)
-    values["GPT", "Hopper-P"] = [200.0, 201.0]
-    assert outcome(table, "paper", values).verdict.word == "undecided", "two runs against two"
+    values["GPT", "Hopper-P"] = [200.0, 201.0, 202.0]
+    assert outcome(table, "paper", values).verdict.word == "undecided", "three runs against three, one of two"
     values = {cell: runs * 2 for cell, runs in values.items()}
     verdict = outcome(table, "paper", values).verdict
     assert outcome(table, "laptop", values).verdict.word == "contradicted", "with the settings of the paper"
     assert verdict.word == "contradicted" and "LRU > GPT (Hopper-P: " in verdict.why
     (off,) = [cell for cell in verdict.cells if cell.verdict == "differs"]
-    assert (off.row, off.column) == ("GPT", "Hopper-P") and off.difference == pytest.approx(200.5 - 23.8)
-    values["GPT", "Hopper-P"] = [-200.0, -199.0]
+    assert (off.row, off.column) == ("GPT", "Hopper-P") and off.difference == pytest.approx(201 - 23.8)
+    values["GPT", "Hopper-P"] = [-200.0, -199.0, -198.0] * 2
     verdict = outcome(table, "paper", values).verdict
     assert verdict.word == "supported" and "1 matches (LRU), 1 differs (GPT)" in verdict.why
-    values["GPT", "Hopper-P"] = [-500.0, 420.0]
+    values["GPT", "Hopper-P"] = [-500.0, 420.0, 0.0] * 2
     assert outcome(table, "paper", values).verdict.word == "undecided"
     bare = table.model_copy(update={"expect": ()})
     assert outcome(bare, "paper", values).verdict.word == "undecided"
-    assert outcome(bare, "paper", values | {("GPT", "Hopper-P"): [-200.0, -199.0]}).verdict.word == "contradicted"
+    assert (
+        outcome(bare, "paper", values | {("GPT", "Hopper-P"): [-200.0, -199.0, -198.0]}).verdict.word == "contradicted"
+    )
     assert outcome(bare, "laptop", values).verdict.word == "not testable here"
 
 
@@ -493,10 +496,10 @@ def test_what_lacks_runs_is_not_run(table):
     values = as_printed(table)
     del values["GPT", "Hopper-P"]
     assert outcome(table, "paper", values).verdict.word == "not run"
-    assert outcome(table, "paper", {}).verdict.why == "8 of 8 runs have not ended"
+    assert outcome(table, "paper", {}).verdict.why == "12 of 12 runs have not ended"
     complete = outcome(table, "paper", as_printed(table))
     without = replace(complete, records=[replace(record, metrics={}) for record in complete.records])
-    assert without.verdict.why == "8 of 8 runs ended without the metric final_eval"
+    assert without.verdict.why == "12 of 12 runs ended without the metric final_eval"
 
 
 def test_a_failed_run_is_no_number(table):
@@ -520,7 +523,7 @@ def test_a_contradiction_names_the_scale_of_its_runs(tmp_path):
     path = tmp_path / "table.yaml"
     path.write_text(TABLE.replace("laptop: {}", "laptop: {overrides: [total_steps=100]}"))
     values = {cell: runs * 2 for cell, runs in as_printed(read(path)).items()}
-    values["GPT", "Hopper-P"] = [200.0, 201.0, 200.0, 201.0]
+    values["GPT", "Hopper-P"] = [200.0, 201.0, 202.0] * 2
     words = [outcome(read(path), budget, values).verdict.word for budget in ("laptop", "paper")]
     assert words == ["contradicted at this scale", "contradicted"]
 
@@ -539,19 +542,21 @@ def test_seeds_that_are_added_after_a_look_count_alone_or_at_the_level_of_pocock
     path.write_text(item_text("holding").replace("seeds: 3", "seeds: 6"))
     values = {("a", ""): [1.0, 0.9, 0.95, 0.1, 0.2, 0.15], ("b", ""): [0.0, 0.1, 0.05, 0.1, 0.2, 0.15]}
 
-    def verdict(*looks: tuple[int, ...]) -> Verdict:
-        seen = tuple(Look(f"2026-01-0{day}T00:00:00+00:00", seeds) for day, seeds in enumerate(looks, 1))
+    def verdict(*looks: tuple[int, ...], registered: str = "2026-01-01T00:00:00+00:00") -> Verdict:
+        seen = tuple(Look(f"2026-01-0{day}T00:00:00+00:00", seeds) for day, seeds in enumerate(looks, 2))
         made = outcome(read(path), "laptop", values)
-        return replace(made, planned=replace(made.planned, registration=Registration(looks=seen))).verdict
+        known = Registration((replace(made.planned.version, registered=registered),), looks=seen)
+        return replace(made, planned=replace(made.planned, registration=known)).verdict
 
     whole, fresh = verdict(), verdict((0, 1, 2))
     assert (whole.findings[0].left, fresh.findings[0].left) == pytest.approx((0.55, 0.15))
-    assert fresh.changed == "seeds 0 to 2 were looked at before (2026-01-01); the verdict counts the others only"
+    assert fresh.changed == "seeds 0 to 2 were looked at before (2026-01-02); the verdict counts the others only"
     assert verdict((0, 1, 2), tuple(range(6))) == fresh and verdict(tuple(range(6)), (0, 1, 2)) == whole
     assert verdict((7, 8)) == whole
     path.write_text(path.read_text().replace("laptop: {", "laptop: {looks: 2, "))
     planned = verdict((0, 1, 2))
     assert planned.findings[0].left == pytest.approx(0.55) and not planned.changed
+    assert verdict((0, 1, 2), registered="2026-01-03T00:00:00+00:00") == fresh, "planned after the first look"
     runs = {row: np.array(of_row) for (row, _), of_row in values.items()}
     assert planned.findings[0].low == pytest.approx(contrast([(1, runs["a"]), (-1, runs["b"])]).bounds(0.9706)[0])
 
@@ -565,11 +570,11 @@ def test_what_cannot_be_tested_is_never_a_difference(tmp_path, table):
     verdict = outcome(read(path), "laptop", values).verdict
     assert (verdict.word, verdict.why) == (
         "part supported",
-        "1 of 2 expectations; 1 of 2 parts of the claim are not tested here",
+        "1 of 2 expectations; 1 of 2 clauses are not tested here",
     )
     path.write_text(path.read_text().replace("on Ant-P, Hopper-P", "on Hopper-P"))
     assert outcome(read(path), "laptop", values).verdict.word == "not testable here"
-    path.write_text(TABLE.replace("seeds: 2", "seeds: 1"))
+    path.write_text(TABLE.replace("seeds: 3", "seeds: 1"))
     verdict = outcome(read(path), "paper", {cell: runs[:1] for cell, runs in as_printed(read(path)).items()}).verdict
     assert verdict.word == "not testable here"
     assert {cell.verdict for cell in verdict.cells if cell.column != MEAN} == {"not tested"}
