@@ -119,8 +119,8 @@ def test_peers_are_judged_and_shown_but_are_no_runs_of_ours(file):
     experiment = read(file)
     better = outcome(experiment, {"cartpole_ppo": [98.0, 99.0], "second": [600.0, 602.0]})
     verdict = better.verdict
-    assert [(f.where, f.state) for f in verdict.findings] == [("cartpole_ppo", "undecided"), ("second", "supported")]
-    assert verdict.word == "undecided" and verdict.why.startswith("1 of 2 expectations: ours >= sb3 within 10")
+    assert [(f.where, f.state) for f in verdict.findings] == [("cartpole_ppo", "undecided"), ("second", "undecided")]
+    assert verdict.word == "undecided" and verdict.why.startswith("2 of 2 expectations: ours >= sb3 within 10")
     assert [(c.row, c.column, c.ours.n) for c in verdict.cells if c.row == "sb3"] == [
         ("sb3", "cartpole_ppo", 2),
         ("sb3", "second", 2),
@@ -144,7 +144,8 @@ def test_peers_are_judged_and_shown_but_are_no_runs_of_ours(file):
 def test_a_run_of_a_peer_that_diverged_is_no_success(file):
     changed(file.parent / "curves" / "sb3.csv", "ppo,1,200,248.6", "ppo,1,200,nan")
     made = outcome(read(file), {"cartpole_ppo": [98.0, 99.0], "second": [600.0, 602.0]})
-    assert [finding.state for finding in made.verdict.findings] == ["undecided", "supported"]
+    assert [finding.state for finding in made.verdict.findings] == ["undecided", "undecided"]
+    assert np.isnan(made.verdict.findings[0].difference)
     assert [len(curve.steps) for curve in made.curves if curve.column == "cartpole_ppo"] == [2, 1]
 
 

@@ -290,8 +290,9 @@ def test_results_in_markdown_have_numbers_verdicts_and_pictures_that_are_there(p
     }
     assert set(re.findall(r"\]\(#([^)]*)\)", written)) == anchors
     total = re.search(r"^\| all \|(.*)\|$", written, re.M)
-    items, sets, *counts = map(int, total[1].split("|")) if total else ()
+    items, sets, *counts, changed = map(int, total[1].split("|")) if total else ()
     assert items == sets == sum(counts) == len({section.name for section in find([published])})
+    assert changed == sum(bool(section.verdict.changed) for section in find([published]))  # type: ignore[attr-defined]
 
 
 def test_markdown_is_the_same_every_time_and_wherever_it_is_asked_from(published, monkeypatch):

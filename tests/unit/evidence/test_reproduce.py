@@ -461,7 +461,7 @@ def test_what_nobody_has_run_here_is_shown_as_it_is_shipped(in_tmp, capsys):
     assert "50 done; shipped with rlmem; none in reproduce/lprnn/figure4-laptop" in out
     assert "verdict  undecided: 4 of 10 expectations" in out and "\x1b" not in out
     assert [*Path().iterdir()] == []
-    assert [run(item, "--show", "--judge") for item in ("lprnn/figure4", "familiar/pendulum")] == [11, 0]
+    assert [run(item, "--show", "--judge") for item in ("lprnn/figure4", "rlmem/forget_bias")] == [11, 0]
     assert run("lprnn/figure4", "--show", "--publish", "results") == 2
     assert "nothing has been run there" in capsys.readouterr().err
 
