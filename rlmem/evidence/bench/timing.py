@@ -37,11 +37,6 @@ class Times:
     def median(self) -> float | None:
         return median(self.seconds) if self.seconds else None
 
-    def ratio(self, other: "Times") -> float | None:
-        """The median over rounds of the ratio to another's time, since a slow round hits both."""
-        pairs = zip(self.seconds, other.seconds, strict=False)
-        return median(mine / theirs for mine, theirs in pairs) if self.seconds and other.seconds else None
-
 
 @dataclass
 class Stopwatch:

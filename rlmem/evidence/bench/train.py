@@ -117,22 +117,16 @@ def recurrent_ppo(
 
     run: more arguments of RecurrentPPO
 
-    Raises UserError if sb3-contrib is not installed.
+    Raises UserError if sb3-contrib or popgym is not installed.
     """
-    envs_in_turn = games(envs)
-    from sb3_contrib import RecurrentPPO
-
-    lstm = {"shared_lstm": True, "enable_critic_lstm": False} if shared else {}
-    policy = {"lstm_hidden_size": WIDTH, "net_arch": heads, **lstm}
-    sizes: dict[str, Any] = {"n_steps": slots, "batch_size": envs * slots // minibatches, "n_epochs": epochs}
-    return RecurrentPPO("MlpLstmPolicy", envs_in_turn, policy_kwargs=policy, **sizes, **run)
-
-
-def games(count: int) -> Any:
-    """popgym's RepeatPreviousEasy as stable-baselines3 steps it. Raises UserError if the peer is not installed."""
     try:
         from popgym.envs import RepeatPreviousEasy
+        from sb3_contrib import RecurrentPPO
         from stable_baselines3.common.vec_env import DummyVecEnv
     except ImportError as error:
         raise UserError(f"bench: needs sb3-contrib as the peer; e.g. {extra('bench')}") from error
-    return DummyVecEnv([RepeatPreviousEasy] * count)
+    lstm = {"shared_lstm": True, "enable_critic_lstm": False} if shared else {}
+    policy = {"lstm_hidden_size": WIDTH, "net_arch": heads, **lstm}
+    sizes: dict[str, Any] = {"n_steps": slots, "batch_size": envs * slots // minibatches, "n_epochs": epochs}
+    games = DummyVecEnv([RepeatPreviousEasy] * envs)
+    return RecurrentPPO("MlpLstmPolicy", games, policy_kwargs=policy, **sizes, **run)
