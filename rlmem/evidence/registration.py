@@ -6,7 +6,7 @@ of a reproduction. The budget `smoke` is never judged, so its runs do not count.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
@@ -92,18 +92,14 @@ class Registration:
 
     def allowed(self, looks: int) -> int:
         """How often all seeds may be looked at: `looks`, if they were registered before the first look; else once."""
-        first = self.looks[0].date if self.looks else None
-        planned = [version.registered for version in self.versions if version.looks == looks]
-        return looks if first is None or any(map(_before(first), planned)) else 1
+        planned = [datetime.fromisoformat(version.registered) for version in self.versions if version.looks == looks]
+        first = min((datetime.fromisoformat(look.date) for look in self.looks), default=None)
+        return looks if first is None or min(planned, default=first) < first else 1
 
     def earlier(self, seeds: Sequence[int]) -> list[Look]:
         """The looks at some of these seeds before the first one at exactly these."""
         before = takewhile(lambda look: {*look.seeds} != {*seeds}, self.looks)
         return [look for look in before if {*look.seeds} & {*seeds}]
-
-
-def _before(date: str) -> Callable[[str], bool]:
-    return lambda other: datetime.fromisoformat(other) < datetime.fromisoformat(date)
 
 
 def stamp(time: datetime) -> str:

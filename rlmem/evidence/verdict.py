@@ -236,7 +236,7 @@ def _word(planned: Planned, findings: Sequence[Finding], likeness: Mapping[str, 
         each = "; ".join(f"{f.text} ({f.where or 'all runs'}: {_open(f)})" for f in undecided)
         return "undecided", f"{len(undecided)} of {among}: {each}{beside}"
     parts = [(clause.clause, False) for clause in planned.untestable]
-    parts += [(finding.clause or f"{finding.text} {finding.where}", finding.state != "not tested") for finding in findings]
+    parts += [(f.clause or f"{f.text} {f.where}", f.state != "not tested") for f in findings]
     tested, clauses = {clause for clause, tested in parts if tested}, {clause for clause, _ in parts}
     few = 2 * len(tested) <= len(clauses) or 2 * sum(tested for _, tested in parts) <= len(parts)
     left_out = f"; {len(clauses - tested)} of {len(clauses)} clauses are not tested here" if clauses - tested else ""

@@ -31,7 +31,7 @@ MOST_FILES = {
 }
 """Overrides of a run -> files of rlmem that its second iteration with an update may run."""
 MOST_ENTRIES = 22
-MOST_CODE = {("rlmem", "benchmarks", "experiments"): (26_000, 26_000), ("tests",): (24_000, 24_000)}
+MOST_CODE = {("rlmem", "benchmarks", "experiments"): (26_250, 26_250), ("tests",): (24_000, 24_000)}
 """Folders -> code lines of their Python, which are neither blank, nor comment, nor docstring; and statements."""
 
 
