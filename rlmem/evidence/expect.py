@@ -265,8 +265,9 @@ def _finding(
     """The finding about the mean of some columns of a row, none if the budget lacks them; one of `among` in its table.
 
     A claim is all its expectations together. So each is supported at its own level, while the chance that any of those
-    that are true, or about what makes no difference, is contradicted must be small: each gets its share (Bonferroni),
-    and allows for one more run. Between two rows a decision needs so many runs that chance hardly gives their order.
+    that are true, or about what makes no difference, is contradicted must be small: each gets its share (Bonferroni).
+    Between two rows a decision needs so many runs that chance hardly gives their order, for a contradiction in half of
+    that share.
     """
     text = expectation.text.partition(" on ")[0]
     text = text.replace(ALL, left) if expectation.left == ALL else text
@@ -289,10 +290,10 @@ def _finding(
         fits = [all(m.value > 0 for m in _margins(expectation, run, theirs, numbers.higher, span)) for run in runs]
         finding = replace(finding, runs=f"{sum(fits)} of {len(fits)}")
     by_chance = prod(1 / comb(n + m, n) for n, m in zip(ours.numbers, theirs.numbers, strict=False))
-    enough = lambda level: not (ours.samples and theirs.samples) or by_chance < 1.001 * (1 - level)  # noqa: E731
-    if enough(level) and all(margin.bounds(level, one_more=one_more)[0] > 0 for margin in margins):
+    enough = lambda share: not (ours.samples and theirs.samples) or by_chance < 1.001 * share  # noqa: E731
+    if enough(1 - level) and all(margin.bounds(level, one_more=one_more)[0] > 0 for margin in margins):
         return replace(finding, state="supported")
-    if enough(against) and any(margin.bounds(against, one_more=True)[1] < 0 for margin in margins):
+    if enough((1 - against) / 2) and any(margin.bounds(against, one_more=one_more)[1] < 0 for margin in margins):
         return replace(finding, state="contradicted")
     if min((*ours.numbers, *theirs.numbers), default=2) < 2:  # one run has no spread
         return finding
