@@ -73,9 +73,9 @@ class Evaluation:
     every: Positive | None
     episodes: Positive
     max_steps: Positive | None
-    own_episodes: bool
     video_every: Positive | None
     stop_at: float | None
+    own_episodes: bool = False  # stored runs may lack it
 
 
 @dataclass

@@ -122,7 +122,8 @@ class Outcome:
     def numbers(self, metric: str | None = None) -> Numbers:
         """The runs that count, with what is known of the metric; see `rlmem.evidence.expect`."""
         planned, wanted = self.planned, metric or self.planned.metric
-        ranges = {cell.column: range_of(wanted, cell.overrides) for cell in reversed(planned.cells())}
+        overrides = {cell.column: cell.overrides for cell in reversed(planned.cells())}
+        ranges = {column: range_of(wanted, lines) for column, lines in overrides.items()}
         # An impulse response gives equal numbers in every run, since they follow from equations.
         exact = planned.run == "impulse"
         return Numbers(self.scores(metric), metric is not None or planned.higher, exact, ranges)
