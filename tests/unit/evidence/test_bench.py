@@ -50,8 +50,8 @@ def test_what_is_slow_or_raises_is_noted_and_does_not_stop_the_others():
     def fail() -> None:
         raise ValueError("two\nlines")
 
-    contestants = {"slow": lambda: compute(0.2), "half": lambda: compute(0.04), "broken": fail, "fine": int}
-    times = Stopwatch(rounds=5, budget=0.1).turns(contestants)
+    contestants = {"slow": lambda: compute(0.4), "half": lambda: compute(0.08), "broken": fail, "fine": int}
+    times = Stopwatch(rounds=5, budget=0.2).turns(contestants)
     assert times["slow"].note == "measured once, without a warm-up"
     assert times["slow"].median >= 0.4
     assert times["half"].note.endswith("of 5 rounds")
