@@ -254,7 +254,9 @@ def range_of(metric: str, overrides: Sequence[str]) -> Range:
     """The least and the greatest value of a metric of runs with these overrides."""
     chosen = {"env": str(default_choices()["env"]), "wrapper": "[]"} | dict(o.partition("=")[::2] for o in overrides)
     metric = metric.partition(" given ")[0]
+    changed = {key for key in chosen if key.startswith("env.")} - {"env.id", "env.num_envs", "env.workers"}
     plain, env = metric.removeprefix(NORMALISED), chosen.get("env.id", chosen["env"])
+    env = chosen["env"] if env in GAMES and changed else env
     try:
         key = plain if plain.startswith("analysis/") else made_of(plain)[0]
     except UserError:  # a measurement

@@ -17,6 +17,7 @@ from typing import Any
 from rlmem.core import received
 from rlmem.core.errors import UserError, writing
 from rlmem.evidence.expect import parse_all
+from rlmem.evidence.statistics import POCOCK
 from rlmem.record import rundir
 
 FILE = "registered.json"
@@ -142,17 +143,21 @@ def _from_json(entry: Mapping[str, Any]) -> Registration:
     versions = []
     for stored in entry["versions"]:
         about = stored["registered"], stored["metric"], stored["higher"], tuple(stored["expect"])
-        version = Version(*about, looks=stored.get("looks", 1))
+        if (planned := stored.get("looks", 1)) not in range(1, len(POCOCK) + 1):
+            raise ValueError(f"{planned} looks are too many")
+        version = Version(*about, looks=planned)
         parse_all(stored["expect"])
         if version.hash != stored["hash"]:
             raise ValueError(f"the expectations of {version.registered} do not have the hash {stored['hash']}")
         versions.append(version)
     first_run = entry["first_run"]
-    looks = tuple(Look(look["date"], tuple(map(int, look["seeds"]))) for look in entry.get("looks", ()))
+    looks = tuple(Look(look["date"], tuple(sorted(look["seeds"]))) for look in entry.get("looks", ()))
+    if not all(type(seed) is int for look in looks for seed in look.seeds):
+        raise ValueError("a seed of a look is not an integer")
     for date in (*(version.registered for version in versions), *(look.date for look in looks), first_run):
         if date is not None and datetime.fromisoformat(date).tzinfo is None:
             raise ValueError(f"{date} has no offset from UTC")
-    return Registration(tuple(versions), first_run, looks)
+    return Registration(tuple(versions), first_run).with_runs(Registration(looks=looks))
 
 
 def change(version: Version, registration: Registration) -> str | None:

@@ -163,7 +163,7 @@ class Runner(ABC):
     def _looked_at(self, outcome: Outcome) -> Outcome:
         """The outcome with this look at its verdict, kept next to the table, if all counted runs have ended."""
         if self.budget in registration.COUNTED and outcome.verdict.word != "not run":
-            look = registration.Look(registration.stamp(datetime.now()), self.planned.seeds)
+            look = registration.Look(registration.stamp(datetime.now()), tuple(sorted(self.planned.seeds)))
             known = self.planned.registration.with_runs(registration.Registration(looks=(look,)))
             if known != self.planned.registration:
                 self.planned = replace(self.planned, registration=known)
@@ -215,13 +215,15 @@ class Runner(ABC):
     def _note_first_run(self, time: datetime) -> None:
         """Keep the time of the first counted run next to the runs, unless it is known."""
         file = self.runs / registration.FILE
-        if self.budget not in registration.COUNTED or file.exists():
+        known = registration.known(file, self.owner, self.budget)
+        if self.budget not in registration.COUNTED or known.first_run:
             return
         begun = self.planned.registration.begun(registration.stamp(time))
         self.planned = replace(self.planned, registration=begun)
         with held(self.runs / ".cells.lock"):
             versions = begun.versions if self.owner == self.name else ()
-            registration.write(file, self.owner, self.budget, registration.Registration(versions, begun.first_run))
+            first = registration.Registration(versions, begun.first_run, known.looks)
+            registration.write(file, self.owner, self.budget, first)
 
     def ask_for(self, kind: str, runs: Iterable[tuple[Cell, int, str]]) -> None:
         """Add runs (a cell, a seed, and the job or folder that `kind` says) to CELLS. Raises UserError."""

@@ -7,7 +7,7 @@ have equal weight. Nothing draws from a global generator. A NaN is a diverged ru
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil, fsum, inf, isfinite, log, log1p, nan
 from typing import Any, NamedTuple
 
@@ -30,6 +30,8 @@ POCOCK = (0.95, 0.9706, 0.9779, 0.9818, 0.9842, 0.9858, 0.987, 0.988, 0.9888, 0.
 AT_ONCE = 2**17
 """How many numbers are resampled together: 1 MiB, and of pairs of runs that times their number."""
 POWER = 0.8
+FAR = 1e4
+"""Standard errors beyond which a value is as good as known; the noncentral t distribution has no inverse far out."""
 ROUNDING = 1e-12
 """The share of the terms of a sum below which it is their rounding."""
 Range = tuple[float, float]
@@ -263,7 +265,7 @@ class Contrast:
     value: float
     variances: tuple[float, ...] = ()
     runs: tuple[int, ...] = ()
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[Sample, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def error(self) -> float:
@@ -372,10 +374,12 @@ def runs_to_decide(
     worst = min(margins, key=lambda margin: margin.value)
     if not isfinite(worst.value + sum(worst.variances)) or not worst.runs:
         return None
+    if one_more and not all(map(isfinite, worst.with_one_more(level))):
+        return None
     seen, error = min(worst.runs), worst.error
     power = 1 - (1 - POWER) / len(margins)
     likely = [worst.value]
-    if error:
+    if error and abs(worst.value) < FAR * error:
         tails = ((1 + POWER) / 2, (1 - POWER) / 2)
         likely = [float(nctdtrinc(worst.freedom, tail, worst.value / error)) * error for tail in tails]
     ends = [_runs_for(value, worst, seen, level if value > 0 else against, power, one_more) for value in likely]

@@ -46,7 +46,7 @@ class TMaze(BatchedEnv):
 
     tests = "one bit kept over the whole episode; active: also looking for it"
     source = "Ni et al. 2023 (arXiv:2307.03864), after Bakker 2001"
-    returns = (-1.0, 1.0)  # with the rewards that are set by default, of the passive maze
+    returns = (-np.inf, 1.0)  # with the goal's reward that is set by default
     levels = {
         **{f"passive_{n}": {"corridor_length": n} for n in (50, 100, 250, 500, 750, 1000, 1250, 1500)},
         **{f"active_{n}": {"corridor_length": n, "oracle_length": 1} for n in (20, 50, 100, 250, 500)},

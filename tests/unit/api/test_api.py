@@ -232,7 +232,7 @@ def test_environments_and_memories_by_name():
 @pytest.mark.slow
 def test_a_figure_is_reproduced_in_python_as_on_the_command_line(in_tmp, capsys):
     found = rlmem.reproduce("lprnn/figure2", budget="smoke")
-    assert found.verdict == "not tested here"
+    assert found.verdict == "not testable here"
     assert {run["state"] for run in found.runs()} == {"done"}
     assert "| row |" in found.table()
     assert found.folder == Path("reproduce/lprnn/figure2-smoke").absolute()

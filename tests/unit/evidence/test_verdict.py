@@ -424,6 +424,9 @@ def test_an_equivalence_says_its_seeds_too_and_what_none_would_decide_says_none(
     (finding,) = findings("a > b", a_x=[1.0, 1.0, 1.0], b_x=[1.0, 1.0, 1.0])
     assert (finding.state, finding.seeds, finding.needed) == ("undecided", None, "")
     assert runs_to_decide([contrast([(1, [1.0])])]) is None
+    for far in (1e-6, 1e-9, 1e-12):
+        assert findings("a > 0.9", possible=(-1, 1), a_x=[1.0, 1.0, 1.0 - far])[0].state == "undecided"
+    assert findings("a > 0.5", a_x=[1.0] * 4)[0].needed == "", "no number of equal runs decides"
 
 
 # --- verdicts
