@@ -98,7 +98,7 @@ class Finding:
     difference: left minus right, with `low` and `high`, the bounds of its interval, NaN where there is none
     state: supported, if the interval excludes whatever is not expected; contradicted, if one that is wide enough for
         all findings of its table excludes what is expected; not tested, where runs are lacking for an interval
-    runs: beside a number, how many runs of the left side are as expected, such as `3 of 3`
+    runs: for a comparison with a number, the runs of the left side that are as expected, such as `3 of 3`
     seeds: how many seeds of each side would probably decide what is undecided, at least and at most; None if too many,
         or unknown
     """
@@ -213,7 +213,7 @@ class Side(NamedTuple):
 
     @property
     def numbers(self) -> list[int]:
-        """How many runs there are of each sample."""
+        """The number of runs of each sample."""
         return [len(sample.runs) for sample in self.samples]
 
 
